@@ -50,7 +50,7 @@ from xlingual_nb.models.model_checks import (  # noqa: F401, importable from her
 
 # %% ../../nbs/lib/4140_checkpoint_folders.ipynb #24ad198e
 def read_view(view, location: str) -> LanguageView:
-    """The view of one language from the entry `xlingual` of a `config.json`.
+    """The view of one language, checked, from the entry `xlingual` of a `config.json`.
 
     Parameters
     ----------
@@ -68,20 +68,23 @@ def read_view(view, location: str) -> LanguageView:
     InputError
         If the name is missing or a field has a wrong type; it names the field.
     """
-    kinds = {f.name: f.type for f in fields(LanguageView)}
+    field_types = {f.name: f.type for f in fields(LanguageView)}
     fix = "fix xlingual.languages in config.json"
     require(
         isinstance(view, dict) and isinstance(view.get("name"), str) and view["name"],
         f"{location} has no name ({view!r}): {fix}",
     )
-    values = {k: v for k, v in view.items() if k in kinds}
+
+    values = {k: v for k, v in view.items() if k in field_types}
     for name, value in values.items():
-        kind = {"name": str, "inverted": bool}.get(name, int)
-        is_valid = type(value) is kind and (kind is not int or value >= 0)
+        wanted_type = {"name": str, "inverted": bool}.get(name, int)
+        # not isinstance: True is an int, but no offset
+        is_valid = type(value) is wanted_type and (wanted_type is not int or value >= 0)
         if name == "separator" and value is None:
             is_valid = True
-        expected = {bool: "true or false", int: "a whole number, 0 or more"}.get(kind)
+        expected = {bool: "true or false", int: "a whole number, 0 or more"}.get(wanted_type)
         require(is_valid, f"{location}: {name}={value!r} is not {expected}: {fix}")
+
     return LanguageView(**values)
 
 
@@ -113,6 +116,7 @@ def read_views(entry, path="config.json") -> dict[str, LanguageView]:
         f"{path}: xlingual.languages in config.json is no list of languages: "
         'write [{"name": "en"}, …], or leave xlingual out',
     )
+
     views = [read_view(view, f"{path}: language {n}") for n, view in enumerate(declared, 1)]
     names = [view.name for view in views]
     for name in names:
@@ -152,18 +156,15 @@ OTHER_WEIGHTS = {
 
 
 def fix_of_missing_weights(path: Path) -> str:
-    """What to do with a folder that has no safetensors.
+    """What to do with a folder that has no safetensors, as the end of an error message.
 
     Parameters
     ----------
     path : Path
-
-    Returns
-    -------
-    str
     """
     if missing := missing_shards(path):
         return f"and {missing[0]} of its index is not there: copy {', '.join(missing)} too"
+    # a pickle runs code when it is opened, so that the user has to decide
     if any(path.glob("*.bin")):
         return (
             'write them anew if you trust their source, python -c "from transformers import '
@@ -176,17 +177,13 @@ def fix_of_missing_weights(path: Path) -> str:
 
 
 def fault_of_weights(file: Path, error: Exception) -> str:
-    """Why a file of weights does not open, and what to do.
+    """Why a file of weights does not open and what to do, as an error message.
 
     Parameters
     ----------
     file : Path
     error : Exception
         Of safetensors.
-
-    Returns
-    -------
-    str
     """
     with file.open("rb") as opened:
         is_pointer = opened.read(40).startswith(b"version https://git-lfs")
@@ -215,6 +212,7 @@ def check_weights(path: Path) -> None:
         raise InputError(
             f"{path} has no *.safetensors: pickles are not opened here, {fix_of_missing_weights(path)}"
         )
+
     for file in files:
         try:
             with safe_open(file, "pt") as tensors:
@@ -235,15 +233,11 @@ TOKENIZER_FILES = (
 
 
 def fix_of_missing_config(path: Path) -> str:
-    """Which folder to name in place of one without a `config.json`.
+    """Which folder to name in place of one without a `config.json`, as the end of an error message.
 
     Parameters
     ----------
     path : Path
-
-    Returns
-    -------
-    str
     """
     adapter = load_json(path / "adapter_config.json")
     if adapter is not None:
@@ -254,6 +248,7 @@ def fix_of_missing_config(path: Path) -> str:
             f"from_pretrained(M.from_pretrained('{base}'), '{path}').merge_and_unload()"
             ".save_pretrained('NEW')\", and copy the tokenizer there"
         )
+
     inner = sorted(
         file.parent.name
         for file in path.glob("*/config.json")
@@ -295,12 +290,14 @@ def check_folder(path: Path) -> dict:
         raise InputError(
             f"{path} has no tokenizer (tokenizer.json): save the tokenizer of its training into it"
         )
+
     try:
         declared = dict(json.loads(config.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise InputError(
             f"{config} is not JSON of a configuration ({error}): save it again"
         ) from error
+
     check_weights(path)
     return declared
 
@@ -393,10 +390,6 @@ def unsupported_family_message(path: Path, error: Exception) -> str:
     ----------
     path : Path
     error : Exception
-
-    Returns
-    -------
-    str
     """
     return (
         f"{path}/config.json is of no masked language model that transformers knows ({error_summary(error)}): "
@@ -418,12 +411,14 @@ def mismatched_weights(path: Path, model: nn.Module) -> list[str]:
     list of str
         A message each.
     """
+    # a base model is stored without the prefix that its weights have below a head
     inner = model.base_model_prefix + "."
     file_shapes = {}
     for file in path.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():
                 file_shapes[name.removeprefix(inner)] = tensors.get_slice(name).get_shape()
+
     mismatches = {}
     for name, weight in model.named_parameters():
         in_file = file_shapes.get(name.removeprefix(inner))
@@ -434,26 +429,23 @@ def mismatched_weights(path: Path, model: nn.Module) -> list[str]:
 
 
 def explain_failure(path: Path, error: Exception) -> str:
-    """Why a folder's model does not open, and what to do.
+    """Why a folder's model does not open and what to do, as an error message.
 
-    Two causes are told apart: an unsupported family, and a configuration whose sizes are not
-    those of the weights.
+    The likely causes are tried one after the other: missing files, code or numbers that are not
+    read here, an unsupported family, and sizes that are not those of the weights.
 
     Parameters
     ----------
     path : Path
     error : Exception
         Of `transformers`.
-
-    Returns
-    -------
-    str
     """
     message = (
         f"the model in {path} does not open as a masked language model ({error_summary(error)})"
     )
     if missing := missing_shards(path):
         return f"{path}: {', '.join(missing)} of its index is not there: copy it too"
+
     settings = load_json(path / "config.json") or {}
     if settings.get("auto_map"):
         return (
@@ -468,6 +460,8 @@ def explain_failure(path: Path, error: Exception) -> str:
         )
     if not settings.get("model_type"):
         return f'{path}/config.json has no model_type: write it in, as "model_type": "bert"'
+
+    # a model without memory (device meta) has the sizes that config.json asks for
     try:
         config = transformers.AutoConfig.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
@@ -479,6 +473,7 @@ def explain_failure(path: Path, error: Exception) -> str:
         mismatches = mismatched_weights(path, model)
     except Exception:
         mismatches = []  # the first error says more
+
     if mismatches:
         example = mismatches[0]
         if len(mismatches) > 1:
@@ -490,17 +485,13 @@ def explain_failure(path: Path, error: Exception) -> str:
 
 # %% ../../nbs/lib/4140_checkpoint_folders.ipynb #a5d52db2
 def fix_of_lost_weights(path: Path, lost: str) -> str:
-    """What to do with a file that lacks weights that `config.json` asks for.
+    """What to do with a file that lacks weights of the model, as the end of an error message.
 
     Parameters
     ----------
     path : Path
     lost : str
         One of these weights.
-
-    Returns
-    -------
-    str
     """
     names = names_of_weights(path)
     if any(".base_layer." in name or ".lora_" in name for name in names):
@@ -510,37 +501,37 @@ def fix_of_lost_weights(path: Path, lost: str) -> str:
         )
     if "crossattention" in lost:
         return "set is_decoder and add_cross_attention to false, if it was trained as an encoder"
+
     # Data parallelism, compilers and training programs put names of their own before those of a model.
     base, _, inner = lost.partition(".")
-    before = [name.removesuffix(inner) for name in sorted(names) if name.endswith("." + inner)]
-    if not before:
+    prefixes = [name.removesuffix(inner) for name in sorted(names) if name.endswith("." + inner)]
+    if not prefixes:
         return "check that config.json belongs to it"
-    old = before[0]
+
+    # a wrapper's prefix before that of the model, or another name of the model itself
+    old = prefixes[0]
     new = f"{base}."
     outer = old.removesuffix(new)
-    what = f"'{old}' in place of '{new}'; rename them"
+    advice = f"'{old}' in place of '{new}'; rename them"
     if outer != old and all(name.startswith(outer) for name in names):
         old = outer
         new = ""
-        what = f"'{outer}'; take that off"
+        advice = f"'{outer}'; take that off"
+
     return (
-        f'its names begin with {what}, python -c "import glob; from safetensors.torch import load_file, '
+        f'its names begin with {advice}, python -c "import glob; from safetensors.torch import load_file, '
         f"save_file; [save_file({{k.replace('{old}', '{new}', 1) if k.startswith('{old}') else k: v for k, v "
         f"in load_file(f).items()}}, f, {{'format': 'pt'}}) for f in glob.glob('{path}/*.safetensors')]\""
     )
 
 
 def fix_of_unused_weights(unused: list[str]) -> str:
-    """What to do with weights that no part of the model takes.
+    """What to do with weights that no part of the model takes, as the end of an error message.
 
     Parameters
     ----------
     unused : list of str
         Their names.
-
-    Returns
-    -------
-    str
     """
     if any(name.endswith("distance_embedding.weight") for name in unused):
         return (
@@ -564,9 +555,11 @@ def read_config(path: Path) -> transformers.PretrainedConfig:
     config = transformers.AutoConfig.from_pretrained(
         path, local_files_only=True, trust_remote_code=False
     )
+
     declared = load_json(path / "config.json") or {}
     if {"attn_implementation", "_attn_implementation"} & set(declared):
         config._attn_implementation = "eager"
+
     # DeBERTa's own masked-LM head; by default transformers builds BERT's in its place.
     if getattr(config, "legacy", False):
         names = names_of_weights(path)
@@ -630,6 +623,7 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
     """
     model, report = open_masked_lm(path)
     inner = model.base_model_prefix + "."
+
     lost = sorted(name for name in report["missing_keys"] if name.startswith(inner))
     if lost:
         raise InputError(
@@ -641,6 +635,7 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
             f"{path}: {len(unused)} weights of the file are in no part of the model ({unused[0]}, …): "
             f"{fix_of_unused_weights(unused)}"
         )
+
     check_arguments(path, model)
     check_hidden_states(path, model.eval().requires_grad_(False))
     return model.to(device), bool(report["missing_keys"])

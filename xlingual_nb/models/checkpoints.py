@@ -63,19 +63,21 @@ def check_sizes(checkpoint: Checkpoint) -> None:
     InputError
         If they do not.
     """
-    size = checkpoint.vocabulary
-    top = max(checkpoint.tokenizer.get_vocab().values())
-    if top >= size:
+    n_embeddings = checkpoint.vocabulary
+    largest_id = max(checkpoint.tokenizer.get_vocab().values())
+    if largest_id >= n_embeddings:
         raise InputError(
-            f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: "
+            f"{checkpoint.path}: the tokenizer goes up to id {largest_id} but the model has {n_embeddings} embeddings: "
             "save the model's own tokenizer"
         )
+
     longest = checkpoint.tokenizer.model_max_length
     require(
         longest > 2,
         f"{checkpoint.path}: model_max_length={longest} in tokenizer_config.json leaves no room "
         "beside [CLS] and [SEP]: set it to the number of positions",
     )
+
     for view in checkpoint.views.values():
         if fault := view_fault(checkpoint, view):
             raise InputError(
@@ -85,7 +87,7 @@ def check_sizes(checkpoint: Checkpoint) -> None:
 
 
 def view_fault(checkpoint: Checkpoint, view: LanguageView) -> str:
-    """What of a view does not fit the model.
+    """What of a language view does not fit the model, as a part of an error message.
 
     Parameters
     ----------
@@ -100,6 +102,7 @@ def view_fault(checkpoint: Checkpoint, view: LanguageView) -> str:
     size = checkpoint.vocabulary
     types = getattr(checkpoint.model.config, "type_vocab_size", 0)
     special = view.special_offset + max(checkpoint.cls, checkpoint.sep, checkpoint.mask)
+
     if max(special, view.token_offset) >= size:
         return f"has token ids beyond the {size} embeddings"
     if view.token_type and view.token_type >= types:
@@ -181,10 +184,12 @@ def states_depend_on_padding(checkpoint: Checkpoint) -> bool:
     def states(group):
         return next(content_token_states(checkpoint, sentences, [group], view, layers))
 
+    # the same sentence alone, beside a longer one, and alone again
     with torch.random.fork_rng(devices=[]):
         unpadded = states([0])
         padded = states([0, 1])
         again = states([0])
+
     n = int(sentences.lengths[0])
     require(
         largest_change(unpadded, again) <= PADDING_TOLERANCE,
@@ -223,6 +228,7 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
     check_folder(path)
     tokenizer, specials = load_tokenizer(path)
     model, headless = load_model(path, device)
+
     views = read_views(getattr(model.config, "xlingual", None), path)
     prefix, suffix = tokenizer_frame(tokenizer, path)
     checkpoint = Checkpoint(
@@ -237,6 +243,7 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
         language_input=find_language_input(model),
         **specials,
     )
+
     check_sizes(checkpoint)
     return replace(checkpoint, one_by_one=states_depend_on_padding(checkpoint))
 
@@ -263,12 +270,14 @@ def inspect_checkpoint(path) -> Checkpoint:
     path = Path(path)
     check_settings(path)
     tokenizer, specials = load_tokenizer(path)
+
     try:
         config = read_config(path)
         with silence_transformers(), torch.device("meta"):
             model = transformers.AutoModelForMaskedLM.from_config(config)
     except Exception as error:
         raise InputError(unsupported_family_message(path, error)) from error
+
     views = read_views(getattr(config, "xlingual", None), path)
     check_arguments(path, model)
     prefix, suffix = tokenizer_frame(tokenizer, path)
@@ -283,5 +292,6 @@ def inspect_checkpoint(path) -> Checkpoint:
         language_input=find_language_input(model),
         **specials,
     )
+
     check_sizes(checkpoint)
     return checkpoint

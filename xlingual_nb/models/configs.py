@@ -43,6 +43,7 @@ class Shape:
     segments: int = 2
 
     def __post_init__(self):
+        """Check that the sizes are those of a BERT."""
         smallest = min(self.layers, self.hidden, self.heads, self.intermediate, self.segments)
         require(smallest >= 1, f"{self}: every size must be at least 1")
         require(
@@ -85,12 +86,16 @@ def parameter_count(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
     """
     h = shape.hidden
     i = shape.intermediate
-    # The 2 rows are gain and bias of the layer norm over the embeddings.
+    # the 2 rows are gain and bias of the layer norm over the embeddings
     embeddings = (vocabulary + shape.position_table + shape.segments + 2) * h
+    # projections (query, key, value, output), feed-forward network, two layer norms
     layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h
+    # dense layer, layer norm, a bias for each entry; the output matrix is the embeddings
     mlm_head = h * h + 3 * h + vocabulary
+
     total = embeddings + shape.layers * layer + mlm_head
     if nsp:
+        # pooler, classifier of two classes
         total += h * h + 3 * h + 2
     return total
 
@@ -126,6 +131,7 @@ def shape_near_size(
     def size(head_size):
         return parameter_count(shape(head_size), vocabulary, nsp)
 
+    # the count grows with the size of a head: the last one below the target, or the next one
     head_size = 1
     while size(head_size + 1) <= total:
         head_size += 1
@@ -190,6 +196,7 @@ class Training:
     shards: int = 1
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")
         require(self.steps >= 0, f"steps={self.steps}: give 0 (count in epochs) or more")
         require(self.batch >= 1, f"batch={self.batch}: a batch has at least one sentence")
@@ -336,6 +343,7 @@ class FineTuning:
     frozen_layers: int = 0
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(
             self.epochs >= 1 and self.batch >= 1,
             f"epochs={self.epochs}, batch={self.batch}: give at least 1",
@@ -348,6 +356,7 @@ class FineTuning:
             0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
             f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1",
         )
+
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
         require(self.frozen in FROZEN, f"frozen={self.frozen!r}: choose from {', '.join(FROZEN)}")
@@ -399,11 +408,13 @@ class Tagging:
     loss: str = "mean"
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         for name in ("hidden", "layers", "epochs", "patience", "batch"):
             require(
                 getattr(self, name) >= 1,
                 f"{name}={getattr(self, name)} of the tagger: give at least 1",
             )
+
         require(
             self.learning_rate > 0 and self.clip > 0,
             f"{self}: learning_rate and clip must be positive",
@@ -490,6 +501,7 @@ class Readout:
     beyond: str = "cut"
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         for name, allowed in (("pool", POOLS), ("beyond", OVERFLOW)):
             value = getattr(self, name)
             require(
@@ -500,6 +512,7 @@ class Readout:
                 getattr(self, name) >= 1,
                 f"{name}={getattr(self, name)} of a readout: give at least 1",
             )
+
         require(
             self.units >= 0, f"units={self.units} of a readout: give 0 (no hidden layer) or more"
         )
@@ -576,7 +589,9 @@ def step_flops(
     """
     h = shape.hidden
     i = shape.intermediate
+    # a multiplication and an addition for each weight and token
     dense = 2 * shape.layers * tokens * (4 * h * h + 2 * h * i)
     attention = 4 * shape.layers * tokens * row * h
+    # the masked tokens alone go through the output layer
     head = 2 * masked_share * tokens * (h * h + h * vocabulary)
     return 3.0 * (dense + attention + head)  # a backward pass costs twice the forward pass

@@ -71,7 +71,7 @@ class Dropout:
         return length * self.shape.hidden, self.shape.heads * length * length
 
     def draw(self, p, seeds, step, rows, device):
-        """All masks of a row group.
+        """Draw all masks of a row group at once.
 
         Parameters
         ----------
@@ -88,7 +88,9 @@ class Dropout:
             0 for what is dropped, else 1 / (1 - p).
         """
         hidden, attention = self.per_row(rows.length)
+        # the embeddings have one hidden mask, each layer two, and one of attention weights
         n = rows.count * ((1 + 2 * self.shape.layers) * hidden + self.shape.layers * attention)
+
         pool = torch.empty(len(seeds), n, device=device)
         for m, seed in enumerate(seeds):
             rng = seeded_generator(DROPOUT, seed, step, rows.length, *self.shard)
@@ -99,6 +101,7 @@ class Dropout:
                 bits = torch.from_numpy(words.view(np.int16)[:n])
             # A value is dropped where its 16 bits are below p of their range.
             torch.ge(bits, round(p * 65536) - 32768, out=pool[m])
+
         return pool.mul_(1 / (1 - p)).view(len(seeds), rows.count, -1)
 
     def hidden(self, i):

@@ -58,6 +58,7 @@ def pick_device(device) -> torch.device:
         picked = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device={device!r} is unknown: use cpu, cuda, cuda:1 or auto") from error
+
     count = torch.cuda.device_count()
     if picked.type == "cuda" and (not torch.cuda.is_available() or (picked.index or 0) >= count):
         raise InputError(
@@ -67,7 +68,7 @@ def pick_device(device) -> torch.device:
 
 # %% ../../nbs/lib/4070_encoder.ipynb #0d641767
 def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
-    """Names and sizes of the weights that weight decay applies to.
+    """Names (BERT's) and sizes of the weights with weight decay: matrices and embeddings.
 
     Parameters
     ----------
@@ -89,6 +90,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
         "embeddings.token_type_embeddings.weight": (shape.segments, h),
         "transform.dense.weight": (h, h),
     }
+
     for l in range(shape.layers):
         sizes |= {
             f"{l}.attention.qkv.weight": (3 * h, h),
@@ -96,6 +98,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
             f"{l}.intermediate.dense.weight": (i, h),
             f"{l}.output.dense.weight": (h, i),
         }
+
     if nsp:
         sizes |= {"pooler.dense.weight": (h, h), "seq_relationship.weight": (2, h)}
     return sizes
@@ -128,11 +131,13 @@ def undecayed_weights(
         "transform.LayerNorm.bias": (h,),
         "bias": (vocabulary,),
     }
+
     for l in range(shape.layers):
         sizes |= {f"{l}.attention.qkv.bias": (3 * h,), f"{l}.intermediate.dense.bias": (i,)}
         for part in ("attention.output", "output"):
             for name in ("dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
                 sizes[f"{l}.{part}.{name}"] = (h,)
+
     if nsp:
         sizes |= {"pooler.dense.bias": (h,), "seq_relationship.bias": (2,)}
     return sizes
@@ -232,6 +237,8 @@ class BatchedModels:
         self.device = device
         self.nsp = nsp
         self.still_pad = still_pad
+
+        # two flat tensors for all models, so that the optimiser steps two tensors
         decayed, decayed_views = flat_parameters(
             decayed_weights(shape, vocabulary, nsp), len(self.seeds), device
         )
@@ -240,6 +247,7 @@ class BatchedModels:
         )
         self.flat = (decayed, undecayed)
         self.weights = decayed_views | undecayed_views
+
         self.initialise(std)
         if sines:
             # Root mean square 1.4 std: about the size of the noise that they replace.
@@ -275,6 +283,7 @@ class BatchedModels:
         for name, w in self.weights.items():
             if name.endswith("LayerNorm.weight"):
                 w.fill_(1.0)
+
         for m, seed in enumerate(self.seeds):
             rng = torch.Generator().manual_seed(seed)
             for name in decayed_weights(self.shape, self.vocabulary, self.nsp):
@@ -361,6 +370,7 @@ def embed_inputs(stack: BatchedModels, batch: StackedBatch, dropout: Dropout | N
     if stack.still_pad:
         # [PAD] as a random replacement; the library of D's code fixes its embedding.
         words = torch.where((batch.ids == PAD)[..., None], words.detach(), words)
+
     x = words + embedding_lookup(stack, "position_embeddings", batch.positions)
     x = stacked_layer_norm(
         stack, x + embedding_lookup(stack, "token_type_embeddings", batch.types), "embeddings"
@@ -411,6 +421,7 @@ def self_attention(stack: BatchedModels, qkv, rows: RowGroup, mask, layer, dropo
     # [models * rows, length, 3, heads, size], then query, key and value first
     parts = qkv.reshape(models * rows.count, rows.length, 3, heads, size).permute(2, 0, 3, 1, 4)
     q, k, v = parts.flatten(1, 2).unbind()  # [models * rows * heads, length, size] each
+
     p = torch.baddbmm(mask, q, k.mT, alpha=size**-0.5).softmax(-1)
     if dropout:
         p = p * dropout.attention(layer, rows)
@@ -438,11 +449,13 @@ def encoder_layer(stack: BatchedModels, x, rows, masks, layer: int, dropout: Dro
     -------
     Tensor, shape (M, tokens, hidden)
     """
+    # attention is within rows, group by group, all other layers are over all tokens at once
     qkv = stacked_linear(stack, x, f"{layer}.attention.qkv")  # [models, tokens, 3 * hidden]
     parts = []
     for group, mask in zip(rows, masks):
         group_qkv = qkv[:, group.start : group.stop]
         parts.append(self_attention(stack, group_qkv, group, mask, layer, dropout))
+
     attended = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
     attended = stacked_linear(stack, attended, f"{layer}.attention.output.dense")
     if dropout:

@@ -140,6 +140,7 @@ def checkpoint_folder(checkpoint: str, weights: bool = True) -> Path:
             if any(folder.glob(patterns[-1])):
                 return folder
             reason = f"there is no {patterns[-1]}"
+
     raise InputError(
         f"{checkpoint} did not come from the hub ({reason}): check the name and the network, or "
         "copy the folder here and name that"
@@ -237,6 +238,8 @@ def model_size(checkpoint) -> tuple[Shape, int] | None:
         if not isinstance(checkpoint, PretrainSpec):
             return None
         return checkpoint.shape, checkpoint.tokenizer.size
+
+    # a model of the hub at a known revision needs no download
     if pinned := pinned_checkpoint(checkpoint.folder):
         return pinned.shape, pinned.vocabulary_size
     try:
@@ -244,6 +247,7 @@ def model_size(checkpoint) -> tuple[Shape, int] | None:
         config = load_json(folder / "config.json") or {}
     except InputError:
         return None
+
     sizes = [config.get(name, config.get(alternative)) for name, alternative in SIZE_KEYS]
     vocabulary = config.get("vocab_size")
     if not all([*sizes, vocabulary]):
@@ -318,6 +322,7 @@ def import_checkpoints(specs, folders, store, progress):
                 link_or_copy(path, folder / path.name)
             elif ".safetensors" not in path.name:
                 shutil.copy2(path, folder / path.name)
+
         if spec.fresh:
             write_random_weights(folder, spec.seed)
 

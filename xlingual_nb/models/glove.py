@@ -73,6 +73,7 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2**23):
     from scipy.sparse import csr_array
 
     total = csr_array((size, size))
+    # in parts of the text, since the list of all pairs would not fit into memory
     for part in split_into_parts(text, max(1, pairs // window)):
         rows = []
         columns = []
@@ -82,8 +83,11 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2**23):
             rows.append(left)
             columns.append(right)
             weights.append(np.full(len(left), 1 / distance))
+
         coordinates = (np.concatenate(rows), np.concatenate(columns))
         total = total + csr_array((np.concatenate(weights), coordinates), shape=(size, size))
+
+    # every pair was counted once, from left to right
     return total + total.T
 
 # %% ../../nbs/lib/4200_glove.ipynb #90f41b4b
@@ -158,10 +162,13 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
     list of (rows, gradients)
         One for each table, as `row_gradients`.
     """
-    first, second, logs, weights = cells
+    first, second, log_counts, weights = cells
+
+    # w_i · w_j + b_i + b_j - log X_ij (equation 8): the biases are columns of the tables
     rows = tables[0].index_select(0, first)
     columns = tables[1].index_select(0, second)
-    residual = weights * (torch.linalg.vecdot(rows, columns) - logs)
+    residual = weights * (torch.linalg.vecdot(rows, columns) - log_counts)
+
     gradient_pairs = [
         row_gradients(first, second, residual, tables[1]),
         row_gradients(second, first, residual, tables[0]),
@@ -194,7 +201,7 @@ def adagrad_step(tables, squares, cells, rate: float) -> None:
 def train_tables(
     counts, method: Glove, width: int, seed: int = 0, device: str = "cpu", report=None
 ):
-    """Tables of words and of contexts, trained with GloVe.
+    """Train tables of words and of contexts with GloVe: AdaGrad over the cells in random order.
 
     Parameters
     ----------
@@ -217,17 +224,21 @@ def train_tables(
     rng = torch.Generator().manual_seed(seed)
     rows = torch.from_numpy(cells.coords[0].astype(np.int32)).to(device)
     columns = torch.from_numpy(cells.coords[1].astype(np.int32)).to(device)
-    logs = torch.from_numpy(np.log(cells.data).astype(np.float32)).to(device)
+    log_counts = torch.from_numpy(np.log(cells.data).astype(np.float32)).to(device)
     weights = torch.from_numpy(method.cell_weights(cells.data).astype(np.float32)).to(device)
+
     tables = [table.to(device) for table in initial_tables(counts.shape[0], width, seed)]
+
+    # as in the authors' program the sums of squared gradients begin at 1
     squares = [torch.ones_like(table) for table in tables]
+
     for epoch in range(method.epochs):
         for batch in torch.randperm(len(cells.data), generator=rng).split(method.batch):
             batch = batch.to(device)
             batch_cells = (
                 rows.index_select(0, batch).long(),
                 columns.index_select(0, batch).long(),
-                logs.index_select(0, batch),
+                log_counts.index_select(0, batch),
                 weights.index_select(0, batch),
             )
             adagrad_step(tables, squares, batch_cells, method.learning_rate)

@@ -20,6 +20,9 @@ from ..text import tokenizers
 def hub_weight_names(name: str) -> list[str]:
     """Hugging Face names of one of our weights.
 
+    `0.attention.qkv.weight` has three: `bert.encoder.layer.0.attention.self.query.weight`, and the
+    same of key and value.
+
     Parameters
     ----------
     name : str
@@ -38,6 +41,7 @@ def hub_weight_names(name: str) -> list[str]:
         return ["cls." + name]
     if name.startswith(("pooler", "embeddings")):
         return ["bert." + name]
+
     name = "bert.encoder.layer." + name
     if ".qkv." not in name:
         return [name]
@@ -100,9 +104,11 @@ def save_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, w in stack.weights.items():
+        # the joint matrix of queries, keys and values becomes three
         names = hub_weight_names(name)
         parts = w[model].detach().cpu().chunk(len(names))
         tensors |= {hub: part.contiguous() for hub, part in zip(names, parts)}
+
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     tokenizers.save_tokenizer(tokenizer, folder)
@@ -122,6 +128,8 @@ def load_stack(folders, device="cpu") -> BatchedModels:
         In the order of the folders.
     """
     configs = [json.loads((Path(f) / "config.json").read_text(encoding="utf-8")) for f in folders]
+
+    # the checkpoints differ in their weights alone
     config = configs[0]
     shape = Shape(
         config["num_hidden_layers"],
@@ -132,6 +140,7 @@ def load_stack(folders, device="cpu") -> BatchedModels:
         positions=config["max_position_embeddings"],
         segments=config["type_vocab_size"],
     )
+
     stack = BatchedModels(
         shape,
         config["vocab_size"],
@@ -139,6 +148,7 @@ def load_stack(folders, device="cpu") -> BatchedModels:
         device,
         nsp=config["architectures"] == ["BertForPreTraining"],
     )
+
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")
         for name, w in stack.weights.items():

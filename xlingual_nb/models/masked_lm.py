@@ -202,11 +202,13 @@ class Checkpoint:
         positions = self.positions
         n_positions = config.max_position_embeddings if positions is None else len(positions)
         end = n_positions
+
         # The positions of a language end where those of another begin (lang_pos).
         for other_view in self.views.values():
             if other_view.position_offset > view.position_offset:
                 end = min(end, other_view.position_offset)
         limit = end - view.position_offset
+
         trained = (getattr(config, "xlingual", None) or {}).get("max_tokens", limit)
         n_special = sum(map(len, self.frame(view)))
         return int(min(limit, trained, self.tokenizer.model_max_length)) - n_special
@@ -233,7 +235,7 @@ class Checkpoint:
 def model_inputs(
     checkpoint: Checkpoint, sentences: Encoded, numbers, view
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """A batch of sentences as the model reads it.
+    """A batch of sentences as a model's keyword arguments, with special tokens and padding.
 
     Parameters
     ----------
@@ -258,11 +260,13 @@ def model_inputs(
     positions = np.arange(shape[1])[None, :]
     content = (positions >= len(prefix)) & (positions < end[:, None])
     is_padding = positions >= end[:, None] + len(suffix)
+
     ids = np.full(shape, checkpoint.pad, np.int64)
     ids[content] = sentences.take(numbers).ids
     ids[:, : len(prefix)] = prefix
     for i, token in enumerate(suffix):
         ids[np.arange(len(numbers)), end + i] = token
+
     arrays = {"input_ids": ids, "attention_mask": (~is_padding).astype(np.int64)}
     if view.position_offset:
         # Padding stays within the table: it takes the first position of the language.
@@ -270,10 +274,12 @@ def model_inputs(
         arrays["position_ids"] = shifted
     if view.token_type:
         arrays["token_type_ids"] = np.full(shape, view.token_type)
+
     inputs = {name: torch.from_numpy(a).to(checkpoint.device) for name, a in arrays.items()}
     if language_input := checkpoint.language_input:
         argument = language_input.argument(view.name, shape, checkpoint.path)
         inputs[language_input.name] = argument.to(checkpoint.device)
+
     rows = torch.from_numpy(np.flatnonzero(content)).to(checkpoint.device)
     return inputs, rows
 
@@ -311,6 +317,7 @@ def onednn_linear_layers(model: nn.Module | None):
     changed = []
     if model is not None and has_onednn(model):
         changed = [module for module in model.modules() if type(module) is nn.Linear]
+
     for module in changed:
         # In the instance alone: the class is everybody's.
         module.forward = partial(onednn_linear, module)
@@ -349,6 +356,7 @@ def first_blocks(model, blocks: int):
     blocks : int
         At least one block stays.
     """
+    # the list of blocks is the one list that has as many modules as the model has layers
     depth = model.config.num_hidden_layers
     stacks = []
     for parent in model.base_model.modules():
@@ -358,6 +366,7 @@ def first_blocks(model, blocks: int):
     if len(stacks) != 1 or blocks >= depth or depth == 1:
         yield
         return
+
     parent, name, stack = stacks[0]
     setattr(parent, name, stack[: max(1, blocks)])
     try:
@@ -437,6 +446,7 @@ def content_token_states(checkpoint: Checkpoint, sentences: Encoded, groups, vie
             blocks = max(layers) + 1
             states = output.hidden_states or (output.last_hidden_state,)
             parts.append({layer: states[layer].flatten(0, 1)[rows] for layer in layers})
+
         if len(parts) == 1:
             yield parts[0]
         else:
@@ -493,7 +503,9 @@ def masked_logits(
         start = end
         if not marks.any():
             continue
+
         inputs, rows = model_inputs(checkpoint, sentences, batch, view)
         with head_on_rows(checkpoint.model, rows[marks]), one_line_errors(checkpoint, inputs):
             logits.append(checkpoint.model(**inputs).logits[0])
+
     return logits[0] if len(logits) == 1 else torch.cat(logits)

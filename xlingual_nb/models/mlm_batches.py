@@ -134,14 +134,17 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     start, length = dataset.first[indices].T
     second_start, second_length = dataset.second[indices].T
     lengths = example_lengths(length, second_length)
+
     # of each token, examples end to end
     sentence = np.repeat(np.arange(len(indices)), lengths)
     offset = concatenated_ranges(lengths)  # place in its example
     middle = length[sentence] + 1  # offset of the [SEP] after the first segment
+
     is_cls = offset == 0
     is_sep = (offset == middle) | (offset == lengths[sentence] - 1)
     is_special = is_cls | is_sep
     in_second = offset > middle
+    # index in `dataset.ids`; special tokens are put in below
     in_text = np.where(
         in_second,
         second_start[sentence] + offset - middle - 1,
@@ -149,17 +152,20 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     )
     ids = dataset.ids[np.where(is_special, 0, in_text)].astype(np.int64)
 
+    # what the language of an example adds to ids, positions and segments (D section 2.3)
     language = dataset.language[indices][sentence]
     special_offset = np.array([view.special_offset for view in dataset.views])[language]
     separator = np.array([view.sep(SEP) for view in dataset.views])[language]
     position_offset = np.array([view.position_offset for view in dataset.views])[language]
     token_type = np.array([view.token_type for view in dataset.views])[language]
+
     ids[is_cls] = CLS + special_offset[is_cls]
     ids[is_sep] = separator[is_sep]
     positions = offset + position_offset
     if dataset.begins is not None:
         # a slice keeps the positions that it had in its example
         positions = positions + dataset.begins[indices][sentence]
+
     return UnpackedBatch(
         ids,
         positions,
@@ -246,13 +252,19 @@ def mask_tokens(
     draws = rng.random(len(sentences.ids), np.float32)
     if masking.whole_words:
         draws = word_draws(sentences, draws, word_starts)
+
     masked = np.flatnonzero(sentences.content & (draws < masking.rate))
+
+    # drawn for every masked token, whatever becomes of it
     u = rng.random(len(masked), np.float32)
     random = rng.integers(0, vocabulary, len(masked))
+
     # u in [0, mask) becomes [MASK], then come neighbours, unchanged and, last, random tokens.
     replaced = np.where(u < masking.mask, MASK + sentences.special[masked], sentences.ids[masked])
+
     if masking.random:
         replaced = np.where(u >= 1 - masking.random, random, replaced)
+
     if masking.knn:
         is_neighbour = (u >= masking.mask) & (u < masking.mask + masking.knn)
         token_languages = languages[sentences.sentence[masked]]
@@ -260,6 +272,7 @@ def mask_tokens(
             is_neighbour &= token_languages == 0
         sampled = sample_neighbours(neighbours, token_languages, sentences.ids[masked], rng)
         replaced = np.where(is_neighbour, sampled, replaced)
+
     ids = sentences.ids.copy()
     ids[masked] = replaced
     return ids, masked
@@ -283,6 +296,7 @@ def pad_examples(s: UnpackedBatch) -> UnpackedBatch:
     offset = np.minimum(np.arange(longest), s.lengths[:, None] - 1)
     padding = (np.arange(longest) - offset).ravel()  # 0 for tokens, 1, 2, … for [PAD]
     source = (starts[:, None] + offset).ravel()
+
     return UnpackedBatch(
         np.where(padding > 0, PAD + s.special[source], s.ids[source]),
         s.positions[source] + padding,
@@ -313,6 +327,7 @@ def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, in
     rows = np.empty(len(lengths), np.int64)
     offsets = np.empty(len(lengths), np.int64)
     space = np.full(len(lengths), row)  # free tokens of each row; there are as many as sentences
+
     for i in np.argsort(-lengths, kind="stable"):
         r = int(np.argmax(space >= lengths[i]))  # the first row with room
         rows[i] = r
@@ -392,6 +407,7 @@ def slice_examples(
     start, length = dataset.first[indices].T
     first_length = rng.integers(1, max_tokens + 1, len(indices))
     counts = 1 + np.maximum(0, -(-(length - first_length) // max_tokens))
+
     # of each slice: its example, its number there, and where it begins and ends in the example
     example = np.repeat(np.arange(len(indices)), counts)
     number = concatenated_ranges(counts)
@@ -399,6 +415,7 @@ def slice_examples(
     begin = np.where(number > 0, np.maximum(0, end - max_tokens), 0)
     end = np.minimum(end, length[example])
     first = np.stack([start[example] + begin, end - begin], 1)
+
     return replace(
         dataset,
         first=first,
@@ -429,9 +446,11 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
     row = np.empty_like(group)
     offset = np.empty_like(group)
     counts = [0, 0]
+
     for g in (0, 1):
         in_group = group == g
         row[in_group], offset[in_group], counts[g] = first_fit(s.lengths[in_group], rows[g])
+
     # of each token
     column = concatenated_ranges(s.lengths) + offset[s.sentence]
     return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
@@ -517,6 +536,7 @@ def make_batch(
         dataset.language[indices],
         dataset.neighbours,
     )
+
     slots, counts = packed_slots(s, rows)
     # values of the tokens, and what stands in empty slots
     arrays = {
@@ -525,6 +545,7 @@ def make_batch(
         "types": (s.types, 0),
         "sentence": (s.sentence, -1),
     }
+
     groups = []
     for g in (0, 1):
         in_group = slots[:, 0] == g

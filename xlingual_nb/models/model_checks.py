@@ -87,9 +87,12 @@ class LanguageInput:
         """
         if language in self.ids:
             return self.ids[language]
+
+        # `en` is en_XX, as long as that is the only entry of English
         of_country = [name for name in self.ids if name.replace("-", "_").split("_")[0] == language]
         if len(of_country) == 1:
             return self.ids[of_country[0]]
+
         known = ", ".join(of_country or self.ids) or "none, for config.json names none"
         raise InputError(
             f"{path} is told the language of a text, and {language!r} is "
@@ -166,18 +169,23 @@ def check_arguments(path: Path, model: nn.Module) -> None:
     InputError
         It names the argument; encoder-decoders are refused too.
     """
-    kind = model.config.model_type
-    fit = "take one that reads tokens alone, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
-    require(not model.config.is_encoder_decoder, f"{path}: {kind} is an encoder-decoder: {fit}")
+    model_type = model.config.model_type
+    fix = "take one that reads tokens alone, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
     require(
-        kind != "reformer",
-        f"{path}: reformer reads a longer text in chunks, so that its states depend on padding, and with "
-        f"hashed attention on chance: {fit}",
+        not model.config.is_encoder_decoder, f"{path}: {model_type} is an encoder-decoder: {fix}"
     )
+    require(
+        model_type != "reformer",
+        f"{path}: reformer reads a longer text in chunks, so that its states depend on padding, and with "
+        f"hashed attention on chance: {fix}",
+    )
+
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]
-    require(not missing, f"{path}: {kind} reads {', '.join(missing)} beside the tokens: {fit}")
+    require(
+        not missing, f"{path}: {model_type} reads {', '.join(missing)} beside the tokens: {fix}"
+    )
 
 
 def is_static_embedding(path: Path | str) -> bool:
@@ -236,12 +244,15 @@ def check_settings(path: Path | str) -> None:
         f"{path} is a StaticEmbedding of sentence-transformers, a table of vectors without an encoder: "
         "docs/probe.md has the lines that save it as word vectors, which can be probed",
     )
+
     config = load_json(Path(path) / "config.json") or {}
     for name in ("return_dict", "use_return_dict"):
         require(
             config.get(name) is not False,
             f"{path}/config.json has {name} false, with which layers have no names: take it out",
         )
+
+    # transformers drops these embeddings without a word where config.json turns them off
     is_told_none = config.get("use_lang_emb") is False or config.get("n_langs") == 1
     n_languages = rows_of_language_embeddings(path) if is_told_none else 0
     require(
@@ -249,11 +260,13 @@ def check_settings(path: Path | str) -> None:
         f"{path}/config.json leaves out the embeddings of {n_languages} languages that its weights have: "
         f"set use_lang_emb to true, n_langs to {n_languages}, and lang2id to their names",
     )
+
     require(
         not config.get("chunk_size_feed_forward"),
         f"{path}/config.json has chunk_size_feed_forward, which takes texts of some lengths alone: set "
         "it to 0; no state changes",
     )
+
     positions = config.get("position_embedding_type") or ""
     require(
         not positions.startswith("relative_key"),
@@ -284,19 +297,22 @@ def check_hidden_states(path: Path, model: nn.Module) -> None:
     kind = model.config.model_type
     depth = model.config.num_hidden_layers
     ids = torch.zeros((1, 3), dtype=torch.long)
-    fit = "take one that gives a vector a token and layer, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
+    fix = "take one that gives a vector a token and layer, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
+
     arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if language_input := find_language_input(model):
         arguments[language_input.name] = torch.zeros(
             ids.shape if language_input.is_per_token else 1, dtype=torch.long
         )
+
     try:
         output = model.base_model(**arguments, output_hidden_states=True)
     except Exception as error:
-        raise InputError(f"{path}: {kind} does not run ({error_summary(error)}): {fit}") from error
+        raise InputError(f"{path}: {kind} does not run ({error_summary(error)}): {fix}") from error
+
     states = output.hidden_states or (output.last_hidden_state,)
     sizes = {tuple(s.shape[:2]) for s in states}
     require(
         len(states) == depth + 1 and sizes == {(1, 3)},
-        f"{path}: {kind} of {depth} layers gives {len(states)} of sizes {sorted(sizes)} for three tokens: {fit}",
+        f"{path}: {kind} of {depth} layers gives {len(states)} of sizes {sorted(sizes)} for three tokens: {fix}",
     )

@@ -333,17 +333,21 @@ def pretraining_dataset(spec: PretrainSpec, tokenizer, store):
     size = tokenizer.get_vocab_size()
     encode = document_ids if spec.inputs == "documents" else model_ids
     texts = [encode(spec, l, tokenizer, store) for l in spec.languages]
+
     vocabulary = vocabulary_size(spec, size)
     neighbours = neighbour_table(spec, store)
     word_starts = None
     if spec.whole_words:
+        # the shifted copy of an entry begins a word where the entry does
         word_starts = np.resize(vocabularies.word_starts(tokenizer), vocabulary)
+
     common = {
         "views": language_views(spec, size),
         "vocabulary": vocabulary,
         "max_tokens": spec.shape.max_tokens,
         "word_starts": word_starts,
     }
+
     if spec.inputs != "pairs":
         dataset = mlm_batches.build_sentence_dataset(texts, **common)
     else:
@@ -351,6 +355,7 @@ def pretraining_dataset(spec: PretrainSpec, tokenizer, store):
         dataset = mlm_batches.build_pair_dataset(
             texts, ends, **common, exponent=spec.exponent, nsp=spec.nsp, short=spec.short_pairs
         )
+
     return replace(dataset, padded=spec.visible_padding, neighbours=neighbours)
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #dc454734
@@ -372,7 +377,7 @@ def corpus_share(spec: PretrainSpec) -> float:
 
 
 def stack_key(spec: PretrainSpec) -> tuple:
-    """A key; specs with equal keys can train as one batch of models.
+    """Key of specs that can train as one batch of models: equal sizes, steps, text and inputs.
 
     Parameters
     ----------
@@ -422,6 +427,8 @@ def training_job(spec: PretrainSpec, folder, tokenizer, store):
         tokenizer=model_tokenizer(spec, tokenizer),
         folder=folder,
     )
+
+    # snapshots are given in percent of the training
     steps = loop.total_steps(job, spec.training)
     return replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
 
@@ -481,12 +488,16 @@ def make_pretraining(specs, folders, store, progress, ranks=Ranks()):
     shape = specs[0].shape
     training = specs[0].training
     tokenizer = tokenizers.read_tokenizer(store.path(specs[0].tokenizer))
+
+    # models of equal length of training go through it as one batch
     groups = {}
     for spec, folder in zip(specs, folders):
         job = training_job(spec, folder, tokenizer, store)
         groups.setdefault(loop.total_steps(job, training), []).append((spec, job))
+
     # So that a GPU does not wait for the masking and packing of its batches. Each of `ranks` has some.
     workers = 0 if device() == "cpu" else min(8, max(2, cores() // ranks.size - 4))
+
     for members in groups.values():
         report = throttled_report([spec for spec, _ in members], progress)
         jobs = [job for _, job in members]
@@ -542,12 +553,14 @@ def count_training_tokens(spec: PretrainSpec) -> float:
     batch = spec.training.batch
     if steps and spec.inputs == "pairs":
         return 0.8 * spec.shape.max_tokens * steps * batch
+
     n_inputs = 0
     n_words = 0
     for language in spec.languages:
         inputs, words = count_inputs(spec, language)
         n_inputs += inputs
         n_words += words
+
     # Two special tokens an input.
     tokens_per_epoch = SUBWORDS_PER_WORD.get(spec.tokenizer.kind, 1.3) * n_words + 2 * n_inputs
     if steps:
@@ -569,9 +582,11 @@ def pretraining_cost(spec: PretrainSpec) -> dict:
     """
     vocabulary = vocabulary_size(spec, spec.tokenizer.size)
     checkpoint_bytes = 4 * parameter_count(spec.shape, vocabulary, spec.nsp)
+
     tokens = 0
     if spec.training.steps or spec.training.epochs:
         tokens = count_training_tokens(spec)
+
     return {
         "flops": step_flops(spec.shape, vocabulary, tokens),
         "bytes": checkpoint_bytes * (1 + len(spec.snapshots)),

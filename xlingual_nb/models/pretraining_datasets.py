@@ -161,9 +161,12 @@ def build_sentence_dataset(
     """
     truncated = [e.truncate(max_tokens - 2) for e in sentences]
     ids, _ = concatenate_texts(truncated, vocabulary)
+
     lengths = np.concatenate([e.lengths for e in truncated])
+    # start and length of each sentence, now that all are end to end
     first = np.stack([np.cumsum(lengths) - lengths, lengths], 1)
     language = np.repeat(np.arange(len(truncated), dtype=np.int8), [len(e) for e in truncated])
+
     return PretrainingDataset(
         ids,
         first,
@@ -245,6 +248,7 @@ def truncate_pair(
     """
     a = [int(edge) for edge in a]
     b = [int(edge) for edge in b]
+
     while (n_over := a[1] - a[0] + b[1] - b[0] - max_tokens) > 0:
         longer, shorter = (a, b) if a[1] - a[0] > b[1] - b[0] else (b, a)
         # Until both are equally long every token is taken from the same segment: one draw for all.
@@ -309,6 +313,7 @@ def document_pairs(
             middle = position + 1
             if stop > middle:
                 middle = position + int(rng.integers(1, stop - position))
+
             follows = middle < stop and rng.random() < 0.5
             if follows:
                 second = (middle, stop)
@@ -317,6 +322,7 @@ def document_pairs(
                 n_left = target - (starts[middle] - starts[position])
                 second = (second_start, chunk_end(starts, second_start, last, n_left))
                 stop = middle  # the rest of the chunk begins the next pair
+
             first_span = (starts[position], starts[middle])
             second_span = (starts[second[0]], starts[second[1]])
             truncated = truncate_pair(first_span, second_span, max_tokens, rng)
@@ -446,13 +452,16 @@ def build_pair_dataset(
     PretrainingDataset
     """
     ids, origins = concatenate_texts(texts, vocabulary)
+    # three special tokens: [CLS] and two [SEP]
     tables = [
         language_segment_pairs(i, text, last, max_tokens - 3, short)
         for i, (text, last) in enumerate(zip(texts, ends))
     ]
     tables = resample_languages(tables, origins, exponent)
+
     table = np.concatenate(tables)
     counts = [len(t) for t in tables]
+
     return PretrainingDataset(
         ids,
         first=table[:, :2],

@@ -117,8 +117,10 @@ class PretrainSpec:
     nearest: int = 1
 
     def __post_init__(self):
+        """Check that every value is in its range, and that no two settings exclude each other."""
         names = [l.name for l in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
+
         require(
             len(set(names)) == len(names),
             f"languages {', '.join(names)}: give each a name of its own",
@@ -131,12 +133,14 @@ class PretrainSpec:
             all(0 <= percent <= 100 for percent in self.snapshots),
             f"snapshots={self.snapshots}: percent of the training, from 0 to 100",
         )
+
         check_inputs(self)
         require(
             0 <= self.exponent <= 1,
             f"exponent={self.exponent}: 1 samples languages by their size, 0 evenly; "
             "give a number between",
         )
+
         needs_neighbours = MASKING[self.masking].knn > 0
         require(
             needs_neighbours == (self.neighbours is not None),
@@ -146,6 +150,7 @@ class PretrainSpec:
         )
         if needs_neighbours:
             check_neighbours(self)
+
         if self.lang_pos:
             check_positions(self)
 
@@ -199,12 +204,14 @@ def check_inputs(spec) -> None:
     """
     require(spec.inputs in INPUTS, f"inputs={spec.inputs!r}: choose {', '.join(INPUTS)}")
     has_pairs = spec.inputs == "pairs"
+
     for language in spec.languages:
         has_half = any(step.startswith("half(") for step in language.transforms)
         require(
             spec.inputs != "documents" or not has_half,
             "half of the sentences make no documents: drop half(…)",
         )
+
     require(
         not has_pairs or not spec.training.opening_slice,
         "opening_slice cuts inputs of one segment: set inputs='sentences' or 'documents'",
@@ -214,6 +221,7 @@ def check_inputs(spec) -> None:
         not has_pairs or not spec.lang_pos,
         "lang_pos gives segments to languages, inputs='pairs' to segments: choose one of the two",
     )
+
     require(0 <= spec.short_pairs <= 1, f"short_pairs={spec.short_pairs}: give a share from 0 to 1")
     require(not spec.short_pairs or has_pairs, "short_pairs needs two segments: set inputs='pairs'")
 
@@ -255,6 +263,7 @@ def check_neighbours(spec) -> None:
     neighbours = spec.neighbours
     their_languages = [l.name for l in neighbours.languages]
     our_languages = [l.name for l in spec.languages]
+
     require(
         their_languages == our_languages,
         f"neighbours of {', '.join(their_languages)} for a model of {', '.join(our_languages)}: "
@@ -328,7 +337,7 @@ def vocabulary_size(spec: PretrainSpec, size: int) -> int:
 
 # %% ../../nbs/lib/4100_pretraining_specs.ipynb #749e85f6
 def special_token_offset(spec: PretrainSpec, language: Language, size: int) -> int:
-    """What is added to the ids of a language's special tokens.
+    """What is added to the ids of a language's special tokens (`shift_special`, D section 2.3).
 
     Parameters
     ----------
@@ -346,13 +355,14 @@ def special_token_offset(spec: PretrainSpec, language: Language, size: int) -> i
     separate = languages_with_own_specials(spec)
     if language.name not in separate:
         return size if "enfake" in language.transforms else 0
+
     # Own special tokens stand behind all subwords and before the markers, one block a language.
     end = vocabulary_size(spec, size) - spec.markers * len(spec.languages)
     return end - len(SPECIALS) * (len(separate) - separate.index(language.name))
 
 
 def language_views(spec: PretrainSpec, size: int) -> list[LanguageView]:
-    """How each language of a spec enters the model.
+    """How each language of a spec enters the model: shifted ids, own positions, markers.
 
     Parameters
     ----------
@@ -365,7 +375,9 @@ def language_views(spec: PretrainSpec, size: int) -> list[LanguageView]:
     list of LanguageView
         In the order of the spec's languages.
     """
+    # language markers are the last entries of the vocabulary
     first_marker = vocabulary_size(spec, size) - len(spec.languages)
+
     views = []
     for i, language in enumerate(spec.languages):
         views.append(

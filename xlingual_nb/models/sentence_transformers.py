@@ -31,7 +31,7 @@ POOLING_MODES = {
 
 
 def pool_tokens(mode: str, states: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """One vector a sentence by one of `POOLING_MODES`.
+    """One vector a sentence by a pooling mode of sentence-transformers, one of `POOLING_MODES`.
 
     Parameters
     ----------
@@ -47,16 +47,20 @@ def pool_tokens(mode: str, states: torch.Tensor, counts: torch.Tensor) -> torch.
     weights = counts.to(states.dtype)
     n_tokens = weights.sum(1, keepdim=True)
     rows = torch.arange(len(states), device=states.device)
+
+    # argmax gives the first pooled token, and the last one of the reversed mask
     if mode == "cls":
         return states[rows, counts.int().argmax(1)]
     if mode == "lasttoken":
         return states[rows, counts.shape[1] - 1 - counts.flip(1).int().argmax(1)]
     if mode == "max":
         return states.masked_fill(~counts[..., None], float("-inf")).amax(1)
+
     if mode == "weightedmean":
         positions = torch.arange(1, counts.shape[1] + 1, device=states.device)
         weights = weights * positions
         n_tokens = weights.sum(1, keepdim=True)
+
     total = (states * weights[..., None]).sum(1)
     return total / (n_tokens.sqrt() if mode == "mean_sqrt_len_tokens" else n_tokens)
 
@@ -134,6 +138,7 @@ class SentenceTransformer:
         return normalize(vectors, dim=1) if self.normalises else vectors
 
     def __str__(self) -> str:
+        """What is done to the states of a sentence, as `"mean pooling, unit length"`."""
         parts = [f"{' and '.join(self.modes)} pooling"]
         parts += [f"a dense layer to {layer[0].out_features}" for layer in self.layers]
         if self.normalises:
@@ -142,6 +147,7 @@ class SentenceTransformer:
             parts.append(f"the prompt {self.prompt!r}")
         if self.max_tokens:
             parts.append(f"texts cut to {self.max_tokens} tokens")
+
         return ", ".join(parts)
 
 # %% ../../nbs/lib/4250_sentence_transformers.ipynb #39347211
@@ -171,8 +177,10 @@ def read_dense(folder: Path) -> nn.Module:
         is_supported,
         f"{folder}/config.json asks for another layer than these: {', '.join(ACTIVATIONS)}",
     )
+
     file = folder / "model.safetensors"
     require(file.is_file(), f"{file} is not there: pickles are not opened, save the model again")
+
     weights = {key.removeprefix("linear."): value.float() for key, value in load_file(file).items()}
     width_out, width_in = weights["weight"].shape
     linear = nn.Linear(width_in, width_out, bias="bias" in weights)
@@ -201,7 +209,7 @@ def pooling_modes(config: dict) -> tuple[str, ...]:
 
 
 def read_sentence_transformer(folder) -> SentenceTransformer | None:
-    """What `modules.json` of a folder says about pooling, dense layers, prompt and length.
+    """Pooling, dense layers, prompt and length of a folder of sentence-transformers, or None.
 
     Parameters
     ----------
@@ -222,6 +230,7 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
     modules = load_json(folder / "modules.json")
     if modules is None:
         return None
+
     kinds = {module["path"]: str(module["type"]).rsplit(".", 1)[-1] for module in modules}
     foreign = [kind for kind in kinds.values() if kind not in MODULES]
     require(
@@ -229,6 +238,7 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
         f"{folder}/modules.json lists {', '.join(kinds.values())}: of these {', '.join(MODULES)} "
         "are known, and one is Pooling; use --pooling mean or cls",
     )
+
     pooling = next(path for path, kind in kinds.items() if kind == "Pooling")
     pooling_config = load_json(folder / pooling / "config.json") or {}
     modes = pooling_modes(pooling_config)
@@ -236,9 +246,11 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
         raise InputError(
             f"{folder / pooling}/config.json pools by {unknown[0]!r}: {', '.join(POOLING_MODES)} are known"
         )
+
     settings = load_json(folder / "sentence_bert_config.json") or {}
     prompts = load_json(folder / "config_sentence_transformers.json") or {}
     prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
+
     return SentenceTransformer(
         modes,
         tuple(read_dense(folder / path) for path, kind in kinds.items() if kind == "Dense"),

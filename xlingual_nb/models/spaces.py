@@ -83,8 +83,10 @@ class SpaceSpec:
     markers: ClassVar[bool] = False
 
     def __post_init__(self):
+        """Check that every value is in its range, and that the parts fit together."""
         parts = self.parts
         seeds = {part.seed for part in parts}
+
         require(len(parts) > 1, f"{len(parts)} space: give the vectors of two languages or more")
         require(
             all(len(part.languages) == 1 for part in parts),
@@ -99,6 +101,7 @@ class SpaceSpec:
             f"seeds {sorted(seeds)} for {len(parts)} spaces: give each a seed of its "
             "own, or two copies of one text are alike before they are mapped",
         )
+
         require(self.fit in FITS, f"fit={self.fit!r}: choose {', '.join(FITS)}")
         require(
             (self.fit == "known") == (self.dictionary is not None),
@@ -178,6 +181,7 @@ def check_disjoint(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
             f"{name}: {len(language_ids)} subwords occur {spec.min_count} times or more in its "
             f"text, for {spec.nearest} neighbours: give more text",
         )
+
         for subword in language_ids.tolist():
             first_language = language_of.setdefault(subword, name)
             require(
@@ -188,7 +192,7 @@ def check_disjoint(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
 
 # %% ../../nbs/lib/4240_spaces.ipynb #f4fc487a
 def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokenizer) -> np.ndarray:
-    """Row numbers of translations that are one subword each, in the tables of two languages.
+    """Row numbers of the dictionary's translations that are one subword each, in two tables.
 
     Parameters
     ----------
@@ -208,14 +212,17 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
     names = [language.name for language in languages]
     corpora = [language.corpus for language in languages]
     pairs = dictionary_pairs(spec.dictionary, names, corpora)
+
     columns = []
     for side, language, words in zip(sides, languages, zip(*pairs)):
         _, read = language_reader(spec, language.name, tokenizer)
         text = read(tokenizers.encode(tokenizer, words))  # each word a sentence
         first = text.ids[np.minimum(text.starts[:-1], len(text.ids) - 1)]
+        # row of each id in the table of its language, -1 where it has none
         row_of = np.full(1 + max(first.max(), ids[side].max()), -1)
         row_of[ids[side]] = np.arange(len(ids[side]))
         columns.append(np.where(text.lengths == 1, row_of[first], -1))
+
     rows = np.stack(columns, 1)
     return rows[(rows >= 0).all(1)]
 
@@ -251,6 +258,7 @@ def map_to_first(
     target = tables[0]
     if spec.fit == "nothing":
         return MappedSpaces(normalise_vectors(table), normalise_vectors(target), None)
+
     if spec.fit == "known":
         pairs = dictionary_rows(spec, number, ids, tokenizer)
         name = spec.languages[number].name
@@ -260,6 +268,7 @@ def map_to_first(
             "give a larger vocabulary or dictionary",
         )
         return fit_supervised(table, target, pairs, spec.rotation)
+
     mapped = vecmap(table, target, spec.learning, progress)
     if not spec.rotation:
         return mapped
@@ -379,12 +388,15 @@ def make_spaces(specs, folders, store, progress):
             mapped.append(map_to_first(spec, number, tables, ids, tokenizer, report))
         # without `rotation` both tables of the only pair are re-weighted, the first one too
         mapped_tables = [mapped[0].second, *(m.first for m in mapped)]
+
         size = tokenizer.get_vocab_size()
         vectors = np.zeros((vocabulary_size(spec, size), spec.parts[0].size), np.float32)
         for language_ids, table in zip(ids, mapped_tables):
             vectors[language_ids] = table.cpu().numpy()
+
         languages = [asdict(view) for view in language_views(spec, size)]
         save_static(folder, vectors, model_tokenizer(spec, tokenizer), languages)
+
         neighbours = cross_lingual_neighbours(mapped_tables, ids, len(vectors), spec.nearest)
         save_file({"neighbours": neighbours}, folder / "neighbours.safetensors")
         write_measures(folder, describe_space(spec, ids, mapped))

@@ -161,6 +161,7 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
     StackedBatch
     """
     parts = {"ids": [], "positions": [], "types": []}
+
     rows = []
     start = 0  # of the row group among all slots of a model
     for g in range(2):
@@ -172,6 +173,7 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
         for name, part in parts.items():
             stacked = pad_and_stack([b.groups[g][name] for b in batches], 0)
             part.append(stacked.reshape(models, -1))
+
     starts = np.array([r.start for r in rows])
     lengths = np.array([r.length for r in rows])
 

@@ -69,6 +69,7 @@ def read_binary_rows(file, width: int, block: int = 2**20) -> Iterator[tuple[byt
     """
     pending = b""
     size = 4 * width
+    # an entry is a word, a space and `width` numbers; a block may end within one
     while chunk := file.read(block):
         pending += chunk
         start = 0
@@ -78,6 +79,7 @@ def read_binary_rows(file, width: int, block: int = 2**20) -> Iterator[tuple[byt
             yield word, np.frombuffer(pending, "<f4", width, space + 1)
             start = space + 1 + size
         pending = pending[start:]
+
     if pending.strip(b"\n"):
         yield pending, None
 
@@ -118,12 +120,14 @@ def read_header(file, path: Path) -> tuple[int, int]:
     line = file.readline(200)
     require(line, f"{path} is empty: copy it again")
     fix = "write the number of words and of columns there, as `400000 300`"
+
     try:
         words, width = map(int, line.split())
     except ValueError:
         raise InputError(
             f"{path}, line 1: {preview(line)} is no header: {fix}; {header_hint(line)}"
         ) from None
+
     require(words > 0 and width > 0, f"{path}, line 1: {words} words of {width} columns: {fix}")
     return words, width
 
@@ -165,6 +169,7 @@ def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
         isinstance(columns, np.ndarray) or b"_" not in b"".join(columns),
         f"a number after {preview(word)} holds a _: {fix}",
     )
+
     try:
         text = word.decode()
         row = np.asarray(columns).astype(np.float32)
@@ -174,6 +179,7 @@ def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
         raise InputError(
             f"what follows {preview(word)} are not all numbers: {fix}, with decimal points"
         ) from None
+
     if not np.isfinite(row).all():
         raise InputError(f"{text!r} holds NaN or infinity: leave the word out")
     return text, row
@@ -208,6 +214,7 @@ def gather_rows(rows, location, count: int, width: int) -> tuple[list[str], np.n
         raise InputError(
             f"{location(-1)}: {count} x {width} numbers are too many: fix line 1"
         ) from None
+
     for number, row in enumerate(rows):
         if number == count:
             raise InputError(f"{location(number)}: line 1 promises {count} words only: fix line 1")
@@ -220,6 +227,7 @@ def gather_rows(rows, location, count: int, width: int) -> tuple[list[str], np.n
                 f"{location(number)}: {word!r} is {location(row_of[word])} too: leave one out"
             )
         row_of[word] = number
+
     missing = f"{location(len(row_of))} is missing, for line 1 promises {count} words: copy the file again"
     require(len(row_of) == count, missing)
     return list(row_of), vectors
@@ -254,6 +262,7 @@ def read_vectors(path) -> tuple[list[str], np.ndarray]:
         f"{path} is no file of vectors: give a {', '.join(VECTOR_FILES)}",
     )
     require(path.is_file(), f"{path} is not there: name a file of word vectors")
+
     is_binary = path.name.removesuffix(".gz").endswith(".bin")
     open_file = gzip.open if path.suffix == ".gz" else open
     require(
@@ -440,14 +449,19 @@ def make_static_vectors(
     views = views or {}
     if vectors.ndim != 2 or not vectors.numel():
         raise InputError(f"{path}: vectors of shape {tuple(vectors.shape)}: give a table (V, H)")
+
     size = len(vectors)
-    top = max(tokenizer.get_vocab().values(), default=0)
-    if top >= size:
-        raise InputError(f"{path}: a tokenizer with id {top} for {size} vectors: save their own")
+    largest_id = max(tokenizer.get_vocab().values(), default=0)
+    if largest_id >= size:
+        raise InputError(
+            f"{path}: a tokenizer with id {largest_id} for {size} vectors: save their own"
+        )
+
     if len(wrong := torch.nonzero(~vectors.isfinite().all(1))):
         raise InputError(
             f"{path}: {len(wrong)} vectors hold NaN or infinity (first: row {int(wrong[0])}): drop them"
         )
+
     for view in views.values():
         if view.token_offset >= size:
             raise InputError(
@@ -484,6 +498,7 @@ def load_vector_file(path, device="cpu") -> StaticVectors:
         not are_big_endian(vectors),
         f"{path}: its numbers make sense only in the other order of bytes: write them little-endian",
     )
+
     if not set(UNKNOWN) & set(words):
         words = [*words, UNKNOWN[0]]
         vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])
@@ -516,8 +531,11 @@ def save_static(folder, vectors, tokenizer: Tokenizer, languages=()) -> Path:
     """
     folder = Path(folder)
     settings = {"xlingual": {"languages": list(languages)}} if languages else {}
+
+    # checked before anything is written
     space = make_static_vectors(folder, vectors, tokenizer, read_views(settings.get("xlingual")))
     config = {"model_type": STATIC, "vocab_size": space.vocabulary, "hidden_size": space.width}
+
     folder.mkdir(parents=True, exist_ok=True)
     save_file({"vectors": space.vectors.contiguous()}, folder / "vectors.safetensors")
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -559,8 +577,10 @@ def load_static(path, device="cpu") -> StaticVectors:
         raise InputError(
             f"{path} has no table `vectors` in vectors.safetensors: save it with save_static"
         ) from None
+
     views = read_views(config.get("xlingual"), path)
     space = make_static_vectors(path, vectors, tokenizer, views, device)
+
     sizes = config.get("vocab_size", space.vocabulary), config.get("hidden_size", space.width)
     require(
         sizes == (space.vocabulary, space.width),

@@ -66,11 +66,13 @@ def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes
     folder = Path(folder)
     largest_offset = max((entry.get("token_offset", 0) for entry in languages), default=0)
     specials, subwords = tiny_vocabulary(words, copies=1 + largest_offset // words)
+
     shape = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32)
     shape |= dict(max_position_embeddings=24, vocab_size=len(subwords), pad_token_id=0) | sizes
     config = config or transformers.BertConfig(**shape)
     if languages:
         config.xlingual = dict(languages=list(languages))
+
     vocabulary = {word: i for i, word in enumerate(subwords)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -79,6 +81,7 @@ def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes
     )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), specials))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
     with silence_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)

@@ -46,6 +46,7 @@ def lower_cases_by_mistake(tokenizer):
     """
     if not normalises(tokenizer, "Ab", "ab"):
         return False
+
     specials = set(tokenizer.all_special_tokens)
     words = []
     for word in tokenizer.get_vocab():
@@ -166,20 +167,24 @@ def load_tokenizer(path: Path) -> tuple:
         refuse(
             "has no mask token: take BERT, RoBERTa or the like, or, if it is masked, set mask_token"
         )
+
+    # begin and end of text, where a tokenizer has no [CLS] and [SEP]
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     sep = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     if cls is None or sep is None:
         refuse("has no cls_token or sep_token: set them")
+
     if lower_cases_by_mistake(tokenizer):
         refuse("lower-cases but its vocabulary is cased: set do_lower_case to false")
     if lost := stripped_accent_examples(tokenizer):
         refuse(f"strips accents but its vocabulary has them ({lost}): set strip_accents to false")
+
     mask = tokenizer.mask_token_id
     return tokenizer, dict(cls=cls, sep=sep, mask=mask, pad=tokenizer.pad_token_id or 0)
 
 # %% ../../nbs/lib/4120_tokenizer_checks.ipynb #4389b0f3
 def tokenizer_frame(tokenizer, path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids of the special tokens that a tokenizer puts before and after a sentence.
+    """Special tokens that a tokenizer puts around a sentence, as `((101,), (102,))` for mBERT.
 
     Parameters
     ----------
@@ -197,6 +202,7 @@ def tokenizer_frame(tokenizer, path: Path) -> tuple[tuple[int, ...], tuple[int, 
         If what it makes of a sentence is not the sentence's tokens with others before and
         after.
     """
+    # one of these has a token in every vocabulary, and one is enough
     for text in ("a", "1", "."):
         plain = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         framed = tokenizer(text, verbose=False)["input_ids"]
@@ -204,6 +210,7 @@ def tokenizer_frame(tokenizer, path: Path) -> tuple[tuple[int, ...], tuple[int, 
             end = start + len(plain)
             if plain and framed[start:end] == plain:
                 return tuple(framed[:start]), tuple(framed[end:])
+
     raise InputError(
         f"the tokenizer in {path} does not put its special tokens before and after a sentence "
         f"({framed} of {plain}): give it a TemplateProcessing in tokenizer.json"

@@ -117,12 +117,14 @@ def job_batch(
     """
     dataset = job.dataset
     masking = job.masking
+    # the first steps may mask more tokens, and of shorter inputs
     if step < training.opening:
         masking = replace(masking, rate=training.opening_rate)
         if training.opening_slice:
             rng = seeded_generator(SLICES, job.seed, step)
             dataset = slice_examples(dataset, indices, training.opening_slice, rng)
             indices = np.arange(len(dataset))
+
     return make_batch(dataset, indices, masking, rows, seeded_generator(MASKS, job.seed, step))
 
 # %% ../../nbs/lib/4090_training.ipynb #7f036b27
@@ -222,6 +224,7 @@ def save_state(jobs, stack, adam, step: int) -> None:
         # Forced to the disk, for the older states go once this one is there.
         with atomic_path(path) as temporary:
             save_file(tensors, temporary)
+
     # Only now, when every job has the new state: a kill in between leaves a step that all have.
     for job in jobs:
         for old in (job.folder / "resume").glob("*.safetensors"):
@@ -279,6 +282,7 @@ def load_state(jobs, stack, adam, step: int) -> None:
     for flat in stack.flat:
         moments = {name: torch.zeros_like(flat) for name in ("exp_avg", "exp_avg_sq")}
         adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **moments}
+
     if not step:
         return
     for m, job in enumerate(jobs):
@@ -357,6 +361,7 @@ def read_log(folder: Path, until: int | None = None) -> list[dict]:
     path = Path(folder) / "training.jsonl"
     if not path.exists():
         return []
+
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -414,16 +419,19 @@ def training_step(
     def compute(number):
         return shard_gradients(stack, shards, number, counts, step, training)
 
+    # this process computes its part of the shards; in the end all have the same sum
     share = len(shards) // ranks.size
     own_sums = sum_in_pairs(compute, ranks.rank * share, share)
     loss, *gradients = ranks.sum_over_all(own_sums)
     for flat, gradient in zip(stack.flat, gradients):
         flat.grad = gradient
+
     clip_gradients_(stack, training.clip)
     for group in adam.param_groups:
         group.update(
             lr=scheduled_learning_rate(training, step, steps), eps=scheduled_epsilon(training, step)
         )
+
     adam.step()
     return loss
 
@@ -475,6 +483,7 @@ def initialise_stack(
             raise ValueError(
                 "the models of a stack must have the same number of steps and vocabulary size"
             )
+
     nsp = len(dataset.follows) > 0
     stack = BatchedModels(
         shape,
@@ -485,6 +494,7 @@ def initialise_stack(
         still_pad=training.still_pad,
         sines=training.sines,
     )
+
     configs = [hub_config(shape, vocabulary, training.dropout, j.dataset.views, nsp) for j in jobs]
     return stack, configs
 
@@ -558,22 +568,28 @@ def pretrain(
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
     adam = create_optimiser(stack, training)
+
     first = last_saved_step(jobs)  # 0 unless an earlier training was stopped
     load_state(jobs, stack, adam, first)
     logs = [read_log(job.folder, first) for job in jobs]
+
     batches = load_batches(jobs, training, first, steps, workers)
     if ranks.rank > 0:
         # only the first process writes
         jobs = []
         logs = []
+
     log_interval = max(1, steps // 100)  # about 100 lines, whatever the length
     last_saved = time.monotonic()
+
     # Sum since the last line of the log. It stays on the device: to ask for a number every step
     # would make the CPU wait for the GPU.
     loss = 0.0
+
     for step, shards in enumerate(batches, first):
         save_snapshots(jobs, stack, configs, step)
         loss = loss + training_step(stack, adam, shards, step, steps, training, ranks)
+
         done = step + 1
         if done % log_interval == 0 or done == steps:
             n_summed = done - step // log_interval * log_interval
@@ -585,6 +601,7 @@ def pretrain(
                 save_state(jobs, stack, adam, done)
                 last_saved = time.monotonic()
         progress(done, steps)
+
     save_snapshots(jobs, stack, configs, steps)
     for m, job in enumerate(jobs):
         save_checkpoint(job.folder, stack, m, config=configs[m], tokenizer=job.tokenizer)

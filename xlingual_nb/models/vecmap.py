@@ -18,7 +18,7 @@ from ..errors import require
 
 # %% ../../nbs/lib/4230_vecmap.ipynb #60176fd4
 def check_widths(first, second) -> None:
-    """Check that two tables of vectors have one width, neither empty.
+    """Check that two tables of vectors have one width and at least one row each.
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ def neighbourhood_cosines(
     k_second = min(k, len(first))
     top_first = []
     top_second = None
+
     for _, similar in similarity_blocks(first, second, size):
         top_first.append(similar.topk(k_first, 1).values)
         block = similar.T.contiguous()
@@ -107,6 +108,7 @@ def neighbourhood_cosines(
         # The best k so far of each row of `second`, over the blocks.
         merged = block if top_second is None else torch.cat([top_second, block], 1)
         top_second = merged.topk(min(k_second, merged.shape[1]), 1).values
+
     top_first = torch.cat(top_first)
     return top_first.mean(1), top_second.mean(1), top_first[:, 0], top_second[:, 0]
 
@@ -185,11 +187,15 @@ def reweight_symmetrically(
     """
     paired_first = first[pairs[:, 0]]
     paired_second = second[pairs[:, 1]]
+
     whiten_first, unwhiten_first = whitening_matrices(paired_first)
     whiten_second, unwhiten_second = whitening_matrices(paired_second)
+
+    # of the whitened tables; its singular values say how well a direction fits the other table
     correlation = whiten_first @ (paired_first.T @ paired_second).double() @ whiten_second
     U, S, V = torch.linalg.svd(correlation)
     root = torch.diag(S.clamp(min=0).sqrt())
+
     # Whiten, map and re-weight by the root of the correlation, de-whiten.
     W_first = whiten_first @ U @ root @ U.T @ unwhiten_first @ U
     W_second = whiten_second @ V.T @ root @ V @ unwhiten_second @ V.T
@@ -227,7 +233,7 @@ def induce_dictionary(
     generator=None,
     size: int = 1024,
 ) -> tuple[torch.Tensor, float]:
-    """Nearest neighbours by CSLS in both directions (Artetxe et al. 2018, section 3.3).
+    """Dictionary of CSLS nearest neighbours in both directions (Artetxe et al. 2018, section 3.3).
 
     Parameters
     ----------
@@ -249,18 +255,22 @@ def induce_dictionary(
         Mean cosine of a word and its nearest neighbour, over both directions.
     """
     r_first, r_second, best_first, best_second = neighbourhood_cosines(first, second, k, size)
+
     forward = []  # nearest row of `second` for each of `first`
     backward = torch.zeros(len(second), dtype=torch.long, device=first.device)  # the reverse
     backward_scores = torch.full((len(second),), -torch.inf, device=first.device)
+
     for start, scores in similarity_blocks(first, second, size):
         # CSLS / 2; the factor does not change the order.
         scores.sub_(r_second / 2).sub_((r_first[start : start + size] / 2).unsqueeze(1))
+
         # Each direction drops scores of its own.
         candidates = scores if keep >= 1 else drop_scores(scores.clone(), keep, generator)
         forward.append(candidates.argmax(1))
         top, row = drop_scores(scores, keep, generator).max(0)
         backward = torch.where(top > backward_scores, row + start, backward)
         backward_scores = torch.maximum(top, backward_scores)
+
     first_rows = torch.arange(len(first), device=first.device)
     second_rows = torch.arange(len(second), device=first.device)
     pairs = torch.cat(
@@ -269,6 +279,7 @@ def induce_dictionary(
             torch.stack([backward, second_rows], 1),
         ]
     )
+
     objective = float(best_first.mean() + best_second.mean()) / 2
     return pairs, objective
 
@@ -384,9 +395,11 @@ def fit_supervised(first, second, pairs, rotation: bool = False) -> MappedSpaces
     pairs = torch.as_tensor(pairs)
     check_widths(first, second)
     require(len(pairs), "no pair of words to map by: give at least one")
+
     first = normalise_vectors(first)
     second = normalise_vectors(second)
     pairs = pairs.to(first.device)
+
     if not rotation:
         return MappedSpaces(*reweight_symmetrically(first, second, pairs), pairs)
     W = procrustes(first[pairs[:, 0]], second[pairs[:, 1]])
@@ -444,11 +457,13 @@ def self_learn(
     generator = torch.Generator(first.device).manual_seed(settings.seed)
     first = first[: settings.cutoff]
     second = second[: settings.cutoff]
+
     keep = settings.keep
     history = []
     best = -torch.inf
     stale_rounds = 0
     for _ in range(settings.rounds):
+        # map by the dictionary, then induce a dictionary from the mapped vectors
         W = procrustes(first[pairs[:, 0]], second[pairs[:, 1]])
         pairs, objective = induce_dictionary(
             first @ W, second, keep, settings.neighbours, generator
@@ -456,10 +471,13 @@ def self_learn(
         history.append((keep, objective))
         if progress:
             progress(keep, objective)
+
         stale_rounds += 1
         if objective > best + settings.threshold:
             best = objective
             stale_rounds = 0
+
+        # stochastic dictionary induction: when it stalls, fewer scores are dropped
         if stale_rounds < settings.patience:
             continue
         if keep >= 1:
@@ -511,6 +529,7 @@ def vecmap(
     check_widths(first, second)
     first = normalise_vectors(first)
     second = normalise_vectors(second).to(first.device)
+
     pairs = initial_dictionary(first, second, settings)
     pairs, history = self_learn(first, second, pairs, settings, progress)
     return MappedSpaces(*reweight_symmetrically(first, second, pairs), pairs, history)

@@ -74,17 +74,20 @@ class EmbedSpec:
     markers: ClassVar[bool] = False
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         names = [language.name for language in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
         require(
             len(set(names)) == len(names),
             f"languages {', '.join(names)}: give each a name of its own",
         )
+
         methods = ", ".join(f"METHODS[{name!r}]" for name in METHODS)
         require(
             isinstance(self.method, (Word2Vec, Glove)),
             f"method={self.method!r} is not known: give {methods}",
         )
+
         for name, minimum in dict(size=1, window=1, max_tokens=3, seed=0).items():
             value = getattr(self, name)
             require(value >= minimum, f"{name}={value}: give {minimum} or more")
@@ -223,13 +226,15 @@ def gensim_options(spec: EmbedSpec) -> dict:
         seed=spec.seed,
         workers=1,  # more are not deterministic
         min_count=1,
-        sg=int(method.skip_gram),
+        sg=int(method.skip_gram),  # 1: skip-gram, 0: CBOW
         negative=method.negative,
         sample=method.sample,
         epochs=method.epochs,
         alpha=method.learning_rate,
         shrink_windows=method.shrink,
     )
+
+    # fastText: lengths of the character n-grams, and how many hash buckets they share
     if method.letters:
         shortest, longest = method.letters
         options |= dict(min_n=shortest, max_n=longest, bucket=method.buckets)
@@ -256,14 +261,17 @@ def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np
 
     method = spec.method
     model_class = FastText if method.letters else GensimWord2Vec
+
     # gensim's first pass builds the vocabulary, so pass n starts epoch n - 1.
     corpus = TokenCorpus(text, names, lambda n: report(max(0, n - 1), method.epochs))
     keyed_vectors = model_class(corpus, **gensim_options(spec)).wv
-    vectors = np.zeros((len(names), spec.size), np.float32)
+
+    # gensim has its own order of the vocabulary, without unseen names: back to ids
+    table = np.zeros((len(names), spec.size), np.float32)
     id_of = {name: i for i, name in enumerate(names)}
-    vectors[[id_of[name] for name in keyed_vectors.index_to_key]] = keyed_vectors.vectors
+    table[[id_of[name] for name in keyed_vectors.index_to_key]] = keyed_vectors.vectors
     report(method.epochs, method.epochs)
-    return vectors
+    return table
 
 # %% ../../nbs/lib/4210_word_embeddings.ipynb #f75d76cf
 def train_glove(spec: EmbedSpec, text: Encoded, names: list[str], report):
@@ -322,6 +330,8 @@ def make_embeddings(specs, folders, store, progress):
             progress(spec, done, total)
 
         vectors = train(spec, text, names, report)
+
+        # saved like a checkpoint: vectors, tokenizer and how each language's ids are shifted
         languages = [asdict(view) for view in language_views(spec, tokenizer.get_vocab_size())]
         save_static(folder, vectors, model_tokenizer(spec, tokenizer), languages)
 
@@ -375,18 +385,25 @@ def embedding_cost(spec: EmbedSpec) -> dict:
     if isinstance(spec.method, Word2Vec):
         require_package("gensim", "lab")
     check_text_length(spec)
+
+    # length of the training text in tokens, from its words by the tokenizer's usual ratio
     words = sum(corpus_size(l.corpus)[1] for l in spec.languages) * corpus_share(spec)
     tokens = SUBWORDS_PER_WORD.get(spec.tokenizer.kind, 1.3) * words
     vocabulary = spec.tokenizer.size * (2 if has_shifted_copy(spec) else 1)
+
+    # each row that a step looks up and updates costs 6 operations a number
     method = spec.method
     flops_per_row = 6 * spec.size * LOOKUP_SLOWDOWN[type(method)]
     if isinstance(method, Glove):
+        # at most a cell for every pair of tokens in a window, in both directions
         n_cells = min(vocabulary**2, 2 * spec.window * tokens)
         work = n_cells * (flops_per_row + FLOPS_PER_CELL)
     else:
         context = spec.window + 1 if method.shrink else 2 * spec.window  # tokens, on average
+        # skip-gram trains a pair for each word of the context, CBOW one for all of them
         rows = (context if method.skip_gram else 1) * (1 + method.negative)
         if method.letters:
+            # and fastText looks up the character n-grams as well
             rows += context
         work = tokens * flops_per_row * rows
     return {"flops": method.epochs * work, "bytes": 4 * vocabulary * spec.size}

@@ -43,11 +43,13 @@ class Word2Vec:
     buckets: int = 100_000
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         for name in ("epochs", "negative", "learning_rate", "buckets"):
             require(
                 getattr(self, name) > 0,
                 f"{name}={getattr(self, name)} of word2vec: give more than 0",
             )
+
         require(
             0 <= self.sample < 1,
             f"sample={self.sample} of word2vec: give a share from 0 up to, not including, 1",
@@ -83,10 +85,12 @@ class Glove:
     add: bool = True
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         for name in ("epochs", "learning_rate", "x_max", "batch"):
             require(
                 getattr(self, name) > 0, f"{name}={getattr(self, name)} of GloVe: give more than 0"
             )
+
         require(
             self.power >= 0,
             f"power={self.power} of GloVe: give 0 (all cells weigh the same) or more",

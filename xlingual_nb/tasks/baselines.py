@@ -31,16 +31,12 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6180_baselines.ipynb #661794a5
 def lengths(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """Features of the lengths of a pair.
+    """Features of the lengths of a pair, as `["premise 9", "hypothesis 7", "more 2"]`.
 
     Parameters
     ----------
     premise, hypothesis : list of str
         Words.
-
-    Returns
-    -------
-    list of str
     """
     p = len(premise)
     h = len(hypothesis)
@@ -48,15 +44,12 @@ def lengths(premise: list[str], hypothesis: list[str]) -> list[str]:
 
 
 def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """A feature of how many words are gone, how many have come, and the difference of lengths.
+    """Feature of the words gone, the words come, and how much is longer: `["gone 2 come 1 more
+    1"]`.
 
     Parameters
     ----------
     premise, hypothesis : list of str
-
-    Returns
-    -------
-    list of str
     """
     gone = set(premise) - set(hypothesis)
     come = set(hypothesis) - set(premise)
@@ -65,15 +58,11 @@ def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
 
 
 def hypothesis_alone(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """Features of the hypothesis alone: its length and how many of its words repeat.
+    """Features of the hypothesis alone, its length and repetitions: `["words 7", "again 1"]`.
 
     Parameters
     ----------
     premise, hypothesis : list of str
-
-    Returns
-    -------
-    list of str
     """
     n = len(hypothesis)
     return [f"words {min(n, 60)}", f"again {min(n - len(set(hypothesis)), 9)}"]
@@ -87,13 +76,18 @@ FLOORS = {
 
 # %% ../../nbs/lib/6180_baselines.ipynb #04012253
 def lexical_differences(premise: list[str], hypothesis: list[str], common: frozenset) -> list[str]:
-    """Features of the words of a pair: gone (-), come (+) and shared (=, if common), and pairs
-    of them that are not both shared.
+    """Features of the words of an NLI pair: those gone, come and shared, and pairs of these.
+
+    A word is gone (-cat) if only the premise has it, come (+dog) if only the hypothesis has it, and
+    shared (=the) if both do and it is common. Two of them are a feature together (-cat +dog) unless
+    both are shared.
 
     Parameters
     ----------
     premise, hypothesis : list of str
+        Words of the two sentences.
     common : frozenset of str
+        Frequent words, the only ones whose sharing is a feature.
 
     Returns
     -------
@@ -101,9 +95,11 @@ def lexical_differences(premise: list[str], hypothesis: list[str], common: froze
     """
     premise_words = set(premise)
     hypothesis_words = set(hypothesis)
+
     gone = [f"-{word}" for word in sorted(premise_words - hypothesis_words)]
     come = [f"+{word}" for word in sorted(hypothesis_words - premise_words)]
     shared = [f"={word}" for word in sorted(premise_words & hypothesis_words & common)]
+
     changed = gone + come
     pairs = []
     # each changed word with every later changed word and every shared one
@@ -183,12 +179,14 @@ def indicator_table(view, records: list[dict], column_of: dict):
 
 
 def fit_marks(view, records: list[dict]) -> MarksClassifier:
-    """A classifier of labelled pairs by their features.
+    """Fit a softmax regression with an L2 penalty to the surface features of labelled NLI pairs.
 
     Parameters
     ----------
     view : callable
+        Gives the features of a pair, as one of `FLOORS` does.
     records : list of dict
+        With `premise`, `hypothesis` and `label`.
 
     Returns
     -------
@@ -197,15 +195,17 @@ def fit_marks(view, records: list[dict]) -> MarksClassifier:
     import torch
     from xlingual_nb.tasks.linear_probes import regress
 
+    # rare features are left out: they would only be learnt by heart
     counts = Counter()
     for record in records:
         counts.update(_features_of(view, record))
     min_count = min(LEAST, len(records))
     frequent = sorted(name for name, count in counts.items() if count >= min_count)
     column_of = {name: column for column, name in enumerate(frequent)}
-    table = indicator_table(view, records, column_of)
+
+    indicators = indicator_table(view, records, column_of)  # [pairs, features]
     labels = torch.tensor([LABELS.index(record["label"]) for record in records])
-    weights, bias = regress(table, labels, len(LABELS), PENALTY, STEPS)
+    weights, bias = regress(indicators, labels, len(LABELS), PENALTY, STEPS)
     return MarksClassifier(view, column_of, weights, bias)
 
 
@@ -278,17 +278,13 @@ def accuracy_on(classifier: MarksClassifier, records: list[dict]) -> float:
     ----------
     classifier : MarksClassifier
     records : list of dict
-
-    Returns
-    -------
-    float
     """
     gold = np.array([LABELS.index(record["label"]) for record in records])
     return accuracy(answer_marks(classifier, records), gold)
 
 
 def make_floors(specs, folders, store, progress):
-    """Fit NLI baselines to the pairs of one language and score them on others, into
+    """Fit NLI baselines without an encoder on one language and score them on others, into
     `measures.json`.
 
     Parameters
@@ -302,23 +298,27 @@ def make_floors(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         train = read_records(store.path(spec.train.records))
-        # a pair of languages whose records are not parallel is left out
+        # premises of one language with hypotheses of another, where their records are parallel
         test_sets = {name_of(pair): side_by_side(pair, store) for pair in spec.tests}
         test_sets = {name: records for name, records in test_sets.items() if records}
-        values = {}
-        for name, view in FLOORS.items():
-            classifier = fit_marks(view, train)
-            values[name] = {
+
+        # what lengths and counts of words alone achieve
+        accuracies = {}
+        for baseline, surface_features in FLOORS.items():
+            classifier = fit_marks(surface_features, train)
+            accuracies[baseline] = {
                 test: accuracy_on(classifier, records) for test, records in test_sets.items()
             }
+
         # in one language equal words are recognised, as if a true lexicon translated the test pairs
         one_language = (spec.said, spec.said)
         lexical_view = partial(lexical_differences, common=commonest(train))
         accuracy_with_lexicon = accuracy_on(
             fit_marks(lexical_view, train), side_by_side(one_language, store)
         )
-        values["true lexicon"] = {name_of(one_language): accuracy_with_lexicon}
-        write_measures(folder, values)
+        accuracies["true lexicon"] = {name_of(one_language): accuracy_with_lexicon}
+
+        write_measures(folder, accuracies)
 
 
 declare(NliFloorsSpec, make_floors)
@@ -330,10 +330,6 @@ def text_bags(inputs: Inputs) -> Encoded:
     Parameters
     ----------
     inputs : Inputs
-
-    Returns
-    -------
-    Encoded
     """
     return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
 
@@ -345,10 +341,6 @@ def pair_bags(inputs: Inputs) -> Encoded:
     Parameters
     ----------
     inputs : Inputs
-
-    Returns
-    -------
-    Encoded
     """
 
     def marks(premise, hypothesis):
@@ -413,14 +405,15 @@ def count_table(bags: Encoded, width: int):
 
 
 def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
-    """Naive Bayes of labelled bags.
+    """Fit multinomial naive Bayes with additive smoothing to labelled bags of features.
 
     Parameters
     ----------
     bags : scipy.sparse.csr_array, shape (bags, features)
+        Count of each feature in each bag.
     labels : array-like, shape (bags,)
     added : float
-        To every count (Laplace smoothing).
+        Added to every count (1 is Laplace smoothing).
 
     Returns
     -------
@@ -435,14 +428,19 @@ def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
         bags.shape[0] == len(labels) > 0,
         f"{bags.shape[0]} bags, {len(labels)} labels: give one to each",
     )
-    names, numbers = np.unique(labels, return_inverse=True)
-    counts = np.stack([bags[numbers == n].sum(0) for n in range(len(names))])  # [labels, subwords]
+
+    classes, class_of_bag = np.unique(labels, return_inverse=True)
+    # [labels, subwords]
+    counts = np.stack([bags[class_of_bag == n].sum(0) for n in range(len(classes))])
+
     # a subword that no label has seen says nothing of any of them: its log likelihood is 0
     is_known = counts.sum(0) > 0
     smoothed = counts + added
+    # P(feature | label) over the features that training has
     likelihood = smoothed / smoothed[:, is_known].sum(1, keepdims=True)
-    prior = np.bincount(numbers) / len(numbers)
-    return Bayes(names, np.log(prior), np.where(is_known, np.log(likelihood), 0.0))
+
+    prior = np.bincount(class_of_bag) / len(class_of_bag)
+    return Bayes(classes, np.log(prior), np.where(is_known, np.log(likelihood), 0.0))
 
 
 def answer_bayes(fitted: Bayes, bags) -> np.ndarray:
@@ -490,12 +488,15 @@ class BagsSpec:
     kinds: tuple[str, ...] = ()
 
     def __post_init__(self):
+        """Check that all records are of one task, and of one that has bags of subwords."""
         require_run(vocabulary=self.vocabulary)
         task = self.train.records.task
         test_tasks = {side.records.task for side in (self.dev, *self.tests)}
+
         require(
             task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}"
         )
+
         require(
             test_tasks <= {task},
             f"records of {task}, and of {' and '.join(sorted(test_tasks))} to be asked: give those of one task",
@@ -561,7 +562,7 @@ def known_only(bags: Encoded, is_known: np.ndarray) -> Encoded:
 
 
 def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple:
-    """One side of a spec.
+    """Bags of subwords of labelled records as a table of counts, and the inputs they came from.
 
     Parameters
     ----------
@@ -569,10 +570,12 @@ def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     task : Task
     store : Store
     side : LabelledRecords
+        Records of training, development or test.
 
     Returns
     -------
     inputs : Inputs
+        With the right answers.
     table : scipy.sparse.csr_array, shape (bags, features)
         Special tokens left out.
     """
@@ -581,8 +584,10 @@ def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
     tokenizer.backend_tokenizer.no_truncation()
     is_ordinary = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+
     # a pair has each subword three times: in the premise alone, the hypothesis alone, and both
     is_feature = np.repeat(is_ordinary, 3) if task.name == "nli" else is_ordinary
+
     inputs = task.encode(tokenizer, read_records(store.path(side.records)))
     bags = known_only(BAGS[task.name](inputs), is_feature)
     return inputs, count_table(bags, len(is_feature))
@@ -597,10 +602,6 @@ def scores_of(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
     fitted : Bayes
     inputs : Inputs
     table : scipy.sparse.csr_array, shape (bags, features)
-
-    Returns
-    -------
-    dict
     """
     return task.score(inputs, like(inputs.gold, answer_bayes(fitted, table)))
 
@@ -622,6 +623,8 @@ def make_bags(specs, folders, store, progress):
         inputs, bags = read_side(spec, task, store, spec.train)
         # of a tagged sentence every word has a label of its own
         labels = np.concatenate(inputs.gold) if isinstance(inputs.gold, list) else inputs.gold
+
+        # the smoothing constant is chosen on the development set
         dev = read_side(spec, task, store, spec.dev)
         criterion = "f1" if task.name == "ner" else "accuracy"
 
@@ -629,12 +632,15 @@ def make_bags(specs, folders, store, progress):
             return scores_of(task, model, *dev)[criterion]
 
         model = max((fit_bayes(bags, labels, added) for added in ADDED), key=dev_score)
-        values = {}
+
+        # by metric and test language
+        scores = {}
         for side in spec.tests:
             test = read_side(spec, task, store, side)
             for metric, value in scores_of(task, model, *test).items():
-                values.setdefault(metric, {})[side.language] = value
-        write_measures(folder, values)
+                scores.setdefault(metric, {})[side.language] = value
+
+        write_measures(folder, scores)
         progress(spec, 1, 1)
 
 

@@ -45,13 +45,14 @@ def truncate_tree(tree: Tree, words: int) -> Tree:
 def cut_trees(
     parser: Parser, encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """Parsed sentences cut to what the encoder and the settings take.
+    """Cut parsed sentences, with their gold trees, to what the encoder and the settings allow.
 
     Parameters
     ----------
     parser : Parser
     encoder : Checkpoint
     inputs : Inputs
+        With a tree for every sentence.
     settings : Tuning or Feat
     learning : bool
         In training the settings limit the tokens, in evaluation the parser the words.
@@ -59,10 +60,13 @@ def cut_trees(
     Returns
     -------
     rows : Inputs
+        One a sentence.
     owners : ndarray, shape (rows,)
+        Index of the sentence of each row.
     """
     max_tokens = room_of(encoder, inputs, settings.pieces if learning else 10**6)
     (text,) = inputs.texts
+
     all_ids = []
     all_firsts = []
     trees = []
@@ -75,6 +79,7 @@ def cut_trees(
         all_ids.append(ids[: min(ends[n_words - 1], max_tokens)])
         all_firsts.append(firsts[:n_words])
         trees.append(truncate_tree(tree, n_words))
+
     texts = (Encoded.of(all_ids),)
     cut = replace(inputs, texts=texts, firsts=Encoded.of(all_firsts), gold=trees)
     return cut, np.arange(len(trees))  # every sentence stays one row
@@ -132,6 +137,8 @@ class ParserHead(nn.Module):
 
     def __init__(self, parser: Parser, train: Inputs, width: int, std: float, settings):
         super().__init__()
+
+        # classes are the relations of the training set; parts of speech may be inputs
         self.labels = sorted({relation for tree in train.gold for relation in tree.relations})
         self.number = {label: i for i, label in enumerate(self.labels)}
         self.tag_number = {tag: i for i, tag in enumerate(UNIVERSAL_TAGS, 1)}  # 0: no tag
@@ -164,12 +171,14 @@ class ParserHead(nn.Module):
         """
         x = self.dropout(x)  # [batch, units, width]; unit 0 is the root
         if self.tags:
+            # the vector of its gold part of speech goes beside that of each word
             tag_numbers = torch.zeros(x.shape[:2], dtype=torch.long)
             for row, tree in zip(tag_numbers, gold):
                 row[1 : len(tree.tags) + 1] = torch.tensor(
                     [self.tag_number.get(tag, 0) for tag in tree.tags]
                 )
             x = torch.cat([x, self.tags(tag_numbers.to(x.device))], 2)
+
         return [perceptron(x) for perceptron in self.small]
 
     def arc_scores(self, dependents, heads, lengths):
@@ -202,12 +211,14 @@ class ParserHead(nn.Module):
         -------
         Tensor, shape (B, T, labels)
         """
-        of = heads.gather(1, predicted_heads[..., None].expand(-1, -1, heads.shape[2])).flatten(
-            0, 1
-        )[:, None]
-        return self.relations(dependents.flatten(0, 1)[:, None], of)[:, 0, :, 0].unflatten(
-            0, predicted_heads.shape
-        )
+        # vector of the head of each unit: [B * T, 1, size]
+        head_vectors = heads.gather(
+            1, predicted_heads[..., None].expand(-1, -1, heads.shape[2])
+        ).flatten(0, 1)[:, None]
+
+        return self.relations(dependents.flatten(0, 1)[:, None], head_vectors)[
+            :, 0, :, 0
+        ].unflatten(0, predicted_heads.shape)
 
     def loss(self, x, lengths, gold):
         """Mean cross-entropy of heads plus that of relations, over words whose head was not cut off.
@@ -225,16 +236,20 @@ class ParserHead(nn.Module):
         # [batch, units]; LOST at the root, at padding, and at words whose head was cut off
         heads = torch.full(x.shape[:2], LOST, device=x.device)
         relations = heads.clone()
+
         for i, tree in enumerate(gold):
             words = slice(1, len(tree.heads) + 1)
             heads[i, words] = torch.tensor(tree.heads)
             relations[i, words] = torch.tensor([self.number[name] for name in tree.relations])
+
         has_head = heads != LOST
         arc_dependent, arc_head, relation_dependent, relation_head = self.vectors(x, gold)
         arc_scores = self.arc_scores(arc_dependent, arc_head, lengths)
         relation_scores = self.relation_scores(
             relation_dependent, relation_head, heads.clamp_min(0)
         )
+
+        # a word whose head was cut off (LOST, no index of a unit) adds nothing to either loss
         arc_loss = nn.functional.cross_entropy(arc_scores[has_head], heads[has_head])
         relation_loss = nn.functional.cross_entropy(relation_scores[has_head], relations[has_head])
         return arc_loss + relation_loss
@@ -255,14 +270,18 @@ class ParserHead(nn.Module):
         """
         arc_dependent, arc_head, relation_dependent, relation_head = self.vectors(x, gold)
         arc_scores = self.arc_scores(arc_dependent, arc_head, lengths).cpu().numpy()
+
         heads = np.zeros(x.shape[:2], np.int64)  # [batch, units]
         for row, scores, n in zip(heads, arc_scores, lengths.tolist()):
+            # the maximum spanning tree over the root (unit 0) and the words
             row[1:n] = best_tree(scores[:n, :n])
+
         # relations are chosen for the arcs of the best tree alone
         relation_scores = self.relation_scores(
             relation_dependent, relation_head, torch.from_numpy(heads).to(x.device)
         )
         relations = relation_scores.argmax(2).cpu().numpy()
+
         trees = []
         for row, numbers, n in zip(heads, relations, lengths.tolist()):
             trees.append(Tree(row[1:n].tolist(), [self.labels[k] for k in numbers[1:n]]))

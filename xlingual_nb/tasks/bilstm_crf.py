@@ -106,19 +106,20 @@ def viterbi(emissions, lengths, transitions, start, end):
         -1 beyond a sentence's end.
     score : Tensor, shape (B,)
     """
-    # emissions: [batch, length, tags]; transitions: [tags, tags]; start, end: [tags]
     best = start + emissions[:, 0]  # score of the best path that ends in each tag
-    came_from = []
-    stay = torch.arange(emissions.shape[2], device=emissions.device)
+    back_pointers = []
+    own_tag = torch.arange(emissions.shape[2], device=emissions.device)  # [tags]
     for t in range(1, emissions.shape[1]):
-        extended, previous = (best[:, :, None] + transitions).max(1)
+        extended, previous = (best[:, :, None] + transitions).max(1)  # [batch, tags]
         # a sentence that has ended keeps its scores, and each of its tags points to itself
         is_inside = (t < lengths)[:, None]
         best = torch.where(is_inside, extended + emissions[:, t], best)
-        came_from.append(torch.where(is_inside, previous, stay))
+        back_pointers.append(torch.where(is_inside, previous, own_tag))
     score, tag = (best + end).max(1)
+
+    # follow the back-pointers from the last tag to the first
     path = [tag]
-    for previous in reversed(came_from):
+    for previous in reversed(back_pointers):
         path.append(previous.gather(1, path[-1][:, None])[:, 0])
     path = torch.stack(path[::-1], 1)
     position = torch.arange(path.shape[1], device=path.device)
@@ -148,22 +149,17 @@ def spell(tags, scheme: str) -> list[str]:
 
 
 def as_bio(tag: str) -> str:
-    """A tag of either scheme in BIO.
+    """A tag of either scheme in BIO: `U-PER` is `B-PER`, `L-PER` is `I-PER`.
 
     Parameters
     ----------
     tag : str
-
-    Returns
-    -------
-    str
     """
     return dict(U="B", L="I").get(tag[0], tag[0]) + tag[1:]
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #568eb300
 def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which labels may follow each other, begin and end a sentence. The scheme is BIOUL where a
-    label says U.
+    """Which labels may follow each other, begin and end a sentence; in BIOUL where one says U.
 
     Parameters
     ----------
@@ -240,7 +236,7 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
         Sentence, first token and tokens of each.
     """
     step = max(1, limit // 2)
-    counts = 1 + np.maximum(0, -(-(lengths - limit) // step))
+    counts = 1 + np.maximum(0, -(-(lengths - limit) // step))  # -(-a // b): a / b rounded up
     sentence = np.repeat(np.arange(len(lengths)), counts)
     number = ranges(np.zeros_like(counts), counts)  # of a window in its sentence
     size = np.minimum(lengths, limit)[sentence]
@@ -274,8 +270,7 @@ def features(
     pieces : Encoded
         Token ids of every sentence as the model is to read them.
     firsts : Encoded
-        Index in its sentence of each word's first subword; a transform that moves tokens
-        has to move these too.
+        Index in its sentence of each word's first subword, moved where tokens are moved.
     view : LanguageView or str
     layer : int, optional
         0 (embeddings) to the depth; the last by default.
@@ -289,19 +284,20 @@ def features(
     Raises
     ------
     InputError
-        For ids and layers that the model lacks, sentences without tokens, and words
-        outside their sentence.
+        For unknown ids or layers, sentences without tokens, and words outside their sentence.
     """
     fit(encoder, pieces, view)
     _check_firsts(pieces, firsts)
     layer = encoder.depth if layer is None else layer
     layers = list(range(1, layer + 1)) if mix else [layer]
+
     # A sentence that is too long is read in overlapping windows.
     max_tokens = encoder.max_length(view)
     sentence, first, size = windows(pieces.lengths, max_tokens)
     slots = ranges(pieces.starts[sentence] + first, size)
     starts = np.concatenate([[0], np.cumsum(size)])  # of the windows among all their tokens
     states = hidden_states(encoder, Encoded(pieces.ids[slots], starts), view, layers)
+
     # A word is read in the window in whose middle it is nearest: most context on both sides.
     owner = np.repeat(np.arange(len(pieces)), firsts.lengths)  # sentence of each word
     n_windows = np.bincount(sentence)
@@ -314,8 +310,7 @@ def features(
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #96a568eb
 class ScalarMix(nn.Module):
-    """Learnt weighted sum of layers (ELMo, Peters et al. 2018): `scale` times the average by
-    softmax(`weights`). All layers weigh alike before training.
+    """Learnt weighted sum of layers, `scale` times the average by softmax(`weights`) (ELMo 2018).
 
     Parameters
     ----------
@@ -342,8 +337,7 @@ class ScalarMix(nn.Module):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #1257fe65
 class BiLSTM(nn.Module):
-    """Emissions of a CRF from vectors of words, and its transitions; dropout before, between and
-    after the layers.
+    """Emissions of a CRF from word vectors, with its transitions; dropout around every layer.
 
     Parameters
     ----------
@@ -358,7 +352,7 @@ class BiLSTM(nn.Module):
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
         super().__init__()
         self.mix = ScalarMix(mixed) if mixed else nn.Identity()
-        widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
+        widths = [width] + [2 * settings.hidden] * (settings.layers - 1)  # inputs of each layer
 
         def lstm_layers():
             return nn.ModuleList(nn.LSTM(n, settings.hidden, batch_first=True) for n in widths)
@@ -528,6 +522,7 @@ def one_epoch(
     no_cost = torch.zeros(network.out.out_features, device=target.device)
     total = 0.0
     network.train()
+
     for numbers in like_lengths(words.lengths, settings.batch, rng):
         rows, lengths = words.pad_rows(numbers)
         emissions = network(words.vectors[rows], lengths)  # [batch, length, tags]
@@ -542,11 +537,12 @@ def one_epoch(
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #33ca6bd2
 def _tagger_labels(tags, scheme: str) -> tuple[str, ...]:
-    """`O`, and the labels of a scheme for each kind of entity in the training set."""
+    """`O`, and the labels (as `B-PER`) of a scheme for each kind of entity in the training set."""
     kinds = set()
     for sentence in tags:
         kinds |= {kind for _, _, kind in spans(sentence)}
     require(kinds, "the training set has no names: take more sentences, or check its tags")
+
     labels = ["O"]
     for kind in sorted(kinds):
         labels += [f"{mark}-{kind}" for mark in SCHEMES[scheme]]
@@ -584,18 +580,19 @@ def train_tagger(
     Raises
     ------
     InputError
-        For tags that do not fit the features, no entity in `tags`, and a loss that is not
-        finite.
+        For tags that do not fit the features, no entity in `tags`, or a loss that is not finite.
     """
     check_tags(train, tags, "training set")
     check_tags(dev, dev_tags, "development set")
     labels = _tagger_labels(tags, settings.scheme)
     number = {label: i for i, label in enumerate(labels)}
+
     device = train.vectors.device
     target = []  # label of each word, sentence after sentence
     for sentence in tags:
         target += [number[tag] for tag in spell(sentence, settings.scheme)]
     target = torch.tensor(target, device=device)
+
     # The seed decides the new weights and dropout; the caller's random state is restored.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -617,6 +614,7 @@ def train_tagger(
             progress(epoch + 1, settings.epochs)
             if max(scores) == 1 or epochs_since_best(scores) >= settings.patience:
                 break
+
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(best_weights)
     return Tagger(network.eval().requires_grad_(False), labels, settings, tuple(scores))

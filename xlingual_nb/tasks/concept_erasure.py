@@ -67,14 +67,17 @@ class TakenOutSpec:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the task, the languages and the layer."""
         require_run(checkpoint=self.checkpoint)
         task = self.train.records.task
         names = [dev.language for dev, _ in self.tests]
+
         require(task in TASKS, f"records of {task}: choose {' or '.join(TASKS)}")
         require(
             len({*names}) == len(names) > 1 and names[0] == self.train.language,
             f"tests in {', '.join(names)}: give two languages or more, {self.train.language!r} first",
         )
+
         for dev, test in self.tests:
             require(
                 dev.language == test.language,
@@ -110,14 +113,16 @@ def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict
 
     functions = ways_out(vectors, source, seed)
     rng = np.random.default_rng(seed)
+
     # by language, a shift as long as its way to the source but orthogonal to it, and a rotation
     aside = {}
     rotations = {}
+
     means = {language: X.mean(0) for language, X in vectors.items()}
     for language, mean in means.items():
         way_to_source = torch.from_numpy(means[source] - mean)
         aside[language] = orthogonal(way_to_source, seed).numpy()
-        rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]
+        rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]  # [H, H]
 
     def shift_aside(language, X):
         return X + aside[language]
@@ -150,13 +155,13 @@ class Rows:
 
 
 def read_rows(encoder, inputs, layer: int) -> Rows:
-    """Vectors of a layer: means of both sentences of pairs, or those of the words' first
-    subwords.
+    """Vectors of one layer: of each word's first subword, or the mean of each sentence.
 
     Parameters
     ----------
     encoder : Encoder
     inputs : Inputs
+        Tagged sentences or NLI pairs.
     layer : int
 
     Returns
@@ -169,6 +174,7 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
 
     is_tagged = inputs.firsts is not None
     if is_tagged:
+        # tagged sentences: one row a word
         words = features(encoder, inputs.texts[0], inputs.firsts, inputs.views[0], layer)
         vectors = [words.vectors]
         starts = words.starts
@@ -179,6 +185,7 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
             vectors.append(sentence_vectors(encoder, text, view, layer)[layer])
         starts = np.arange(len(inputs) + 1)  # one row a pair
         gold = [[LABELS[label]] for label in inputs.gold]
+
     sides = tuple(side.double().cpu().numpy() for side in vectors)
     return Rows(inputs.views[0].name, sides, starts, gold)
 
@@ -226,12 +233,12 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> float:
 
 
 def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) -> dict[str, float]:
-    """Scores of a head trained on the source's rows, all rows after an erasure.
+    """Train a head on the source's rows and score it on every language, all rows after an erasure.
 
     Parameters
     ----------
     out : callable
-        Of `erasures`.
+        The erasure, from a language and its rows (n, H) to rows (n, H); one of `erasures`.
     train : Rows
     tests : dict of (Rows, Rows)
         Development and test rows by language.
@@ -244,10 +251,11 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
     """
     from xlingual_nb.tasks.linear_probes import tag_words, train_linear
 
-    dev, _ = tests[train.language]
+    dev, _ = tests[train.language]  # chooses the penalty
     train_vectors = erased_features(train, out)
     dev_vectors = erased_features(dev, out)
     head = train_linear(train_vectors, train.gold, dev_vectors, dev.gold, settings)
+
     scores = {}
     for language, (_, test) in tests.items():
         scores[language] = score(test.gold, tag_words(head, erased_features(test, out)))
@@ -257,7 +265,7 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
 def score_erasures(
     train: Rows, tests: dict[str, tuple[Rows, Rows]], settings, seed: int = 0
 ) -> dict:
-    """Scores after each erasure.
+    """Scores of heads after each erasure, and how well languages can still be told apart.
 
     Parameters
     ----------
@@ -280,13 +288,16 @@ def score_erasures(
     """
     development = {l: np.concatenate(dev.vectors) for l, (dev, _) in tests.items()}
     evaluation = {l: np.concatenate(test.vectors) for l, (_, test) in tests.items()}
+
     for language, X in development.items():
         require(
             len(X) >= FEWEST,
             f"text to develop on in {language} has fewer than {FEWEST} vectors: give more of it",
         )
+
     scores = {}
     for name, out in erasures(development, train.language, seed).items():
+        # language identification needs no more than MOST vectors of a language
         erased_development = {l: out(l, X[:MOST]) for l, X in development.items()}
         erased_evaluation = {l: out(l, X[:MOST]) for l, X in evaluation.items()}
         scores[name] = {
@@ -298,7 +309,7 @@ def score_erasures(
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #df73742c
 def read_out(spec: TakenOutSpec, encoder, store) -> dict:
-    """Values of a spec.
+    """Scores of one encoder after each erasure, beside chance and the majority baseline.
 
     Parameters
     ----------
@@ -321,6 +332,7 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
 
     train = read_labelled(spec.train)
     tests = {dev.language: (read_labelled(dev), read_labelled(test)) for dev, test in spec.tests}
+
     # the baseline: the commonest tag of the training set, everywhere
     counts = Counter()
     for tags in train.gold:
@@ -330,6 +342,7 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
     for language, (_, test) in tests.items():
         answers = [[commonest_tag] * len(tags) for tags in test.gold]
         commonest_scores[language] = score(test.gold, answers)
+
     values = score_erasures(train, tests, spec.settings, spec.seed)
     values["chance"] = 1 / len(tests)
     values["commonest"] = commonest_scores
@@ -383,8 +396,13 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
 
     n_train = size(spec.train)
     n_test = sum(size(dev) + size(test) for dev, test in spec.tests)
-    numbers = n_train * shape.hidden * (4 if pairs else 12)
-    heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * numbers
+    # features of the training set: four vectors a pair (`combine_vectors`), or twelve words a
+    # sentence
+    n_values = n_train * shape.hidden * (4 if pairs else 12)
+
+    # a head for each erasure and penalty: three labels, 6 operations a weight and step
+    heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * n_values
+    # a forward pass costs a third of a training step
     tokens = (24 if pairs else 14) * (n_train + n_test)
     return {"flops": SLOWER * heads + step_flops(shape, 0, tokens) / 3, "bytes": 10_000}
 

@@ -39,6 +39,8 @@ def pieces(tokenizer, texts: list[str]) -> Encoded:
             rows = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         encoded = Encoded.of(rows)
         unknown = tokenizer.unk_token_id
+
+    # a text of nothing but spaces or control characters has no tokens
     if encoded.lengths.all():
         return encoded
     return Encoded.of(row if len(row) else [unknown] for row in encoded)
@@ -69,6 +71,7 @@ def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.n
     labels = [record["label"] for record in records]
     if unknown := sorted(set(labels) - set(LABELS)):
         raise InputError(f"label {unknown[0]!r} is not known: choose from {', '.join(LABELS)}")
+
     premises = pieces(tokenizer, [record["premise"] for record in records])
     hypotheses = pieces(tokenizer, [record["hypothesis"] for record in records])
     return premises, hypotheses, np.array([LABELS.index(label) for label in labels], np.int64)
@@ -101,6 +104,7 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
         raise InputError(
             f"{len(empty)} sentences have no words (first: number {empty[0]}): leave them out"
         )
+
     tokens = []
     for record in records:
         tokens += record["tokens"]
@@ -108,10 +112,12 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
     number_of = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
     word_types = pieces(tokenizer, list(number_of))
     words = word_types.take(np.array([number_of[word] for word in tokens]))
+
     n_words = [len(record["tokens"]) for record in records]
     word_starts = np.cumsum([0, *n_words])  # words before each sentence
     starts = words.starts[word_starts]  # subwords before each sentence
     firsts = words.starts[:-1] - np.repeat(starts[:-1], n_words)
+
     return (
         Encoded(words.ids, starts),
         Encoded(firsts.astype(np.int32), word_starts.astype(np.int64)),

@@ -218,7 +218,7 @@ class Network:
         return self.body(output, rows, lengths), lengths
 
     def quickly(self, texts: Texts, bert: InTraining | None, numbers):
-        """Vectors of the units of some texts, packed into rows.
+        """Vectors of the units (words, or [CLS]) of some texts, several texts packed into a row.
 
         Parameters
         ----------
@@ -235,13 +235,17 @@ class Network:
         lengths : LongTensor, shape (B,)
         """
         batch = pack_texts(texts, numbers, self.encoder.device)
+
         if bert is not None:
             states = last_states(bert, batch.arguments, batch.owner, batch.unit_slots)
             return states[batch.unit_rows], batch.counts
+
+        # any other model runs its own code under a mask that separates the texts of a row
         with only_units(self.last, batch.unit_slots):
             output = self.encoder.model.base_model(
                 **batch.arguments, attention_mask=seen_alone(batch.owner)
             )
+
         # a last layer that computes the units alone has them in order, else they are looked up by slot
         positions = batch.unit_slots[batch.unit_rows] if self.last is None else batch.unit_rows
         return self.body(output, positions, batch.counts), batch.counts
@@ -250,13 +254,14 @@ class Network:
 def new_network(
     encoder: Checkpoint, train: Inputs, form: TaskAdapter, settings: Tuning | Feat, seed: int
 ) -> Network:
-    """A network before training.
+    """A network for a task before training: an encoder, a body and a new head.
 
     Parameters
     ----------
     encoder : Checkpoint
     train : Inputs
     form : TaskAdapter
+        Adapter of the task.
     settings : Tuning or Feat
     seed : int
         Of the new weights.
@@ -279,9 +284,11 @@ def new_network(
         f"{encoder.path}: the states of this model depend on what is beside a text in a batch, so "
         "it is not fine-tuned here: choose another, as BERT or XLM-R",
     )
+
     config = encoder.model.config
     device = encoder.device
     is_tuned = isinstance(settings, Tuning)
+
     # The seed decides the new weights alone; the caller's random state is restored.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -293,6 +300,8 @@ def new_network(
             body = LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
             width = 2 * hidden  # of both directions of the BiLSTM
         head = form.head(train, width, config.initializer_range, settings)
+
+    # fine-tuning changes a copy of the encoder, *Feat* reads the encoder as it is
     if is_tuned:
         model = trainable(encoder, settings.freeze, settings.dropout)
         encoder = replace(encoder, model=use_quick_dropout(model))
@@ -351,7 +360,7 @@ class CachedStates:
 # %% ../../nbs/lib/6130_finetuning.ipynb #e124f14b
 @torch.no_grad()
 def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
-    """States of a frozen encoder at the units of all rows.
+    """States of all layers of a frozen encoder at the units of all rows, computed once.
 
     Parameters
     ----------
@@ -369,16 +378,20 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
     lengths = sum(text.lengths for text in rows.texts)
     max_units = int(lengths.sum()) + 3 * len(lengths)  # with [CLS] and two [SEP]
     n_layers = encoder.depth + 1  # with the embeddings
-    # A frozen encoder gives the same states every epoch; where they fit they are computed once.
+    # too large for memory: the caller runs the encoder in every epoch instead
     if max_units * n_layers * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
         return None
+
+    # one buffer a layer, filled batch by batch
     size = (1, max_units, encoder.width)
     buffers = []
     for _ in range(n_layers):
         buffers.append(torch.empty(size, dtype=model.dtype, device=encoder.device))
+
     firsts = np.zeros_like(lengths)
     counts = np.zeros_like(lengths)
     end = 0
+
     for numbers in batches(lengths, default_budget(encoder)):
         output, positions, n_units = network.encode(rows, numbers)
         is_unit = np.arange(positions.shape[1]) < n_units[:, None]  # [batch, units]
@@ -388,6 +401,7 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
         for buffer, states in zip(buffers, output.hidden_states):
             buffer[0, end : end + len(units)] = states.flatten(0, 1)[units]
         end += len(units)
+
     return CachedStates(tuple(buffers), firsts, counts)
 
 
@@ -438,6 +452,7 @@ def predict_answers(
         answers = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
         for i, answer in zip(numbers, answers):
             row_answers[i] = answer
+
     # a record that was cut into several rows has the answers of all of them, joined
     record_answers = [[] for _ in range(owners[-1] + 1)]
     for owner, answer in zip(owners, row_answers):
@@ -485,9 +500,10 @@ def quick_readers(network: Network, steps: FusedAdamW, seed: int, *rows: Inputs)
     encoder = network.encoder
     # a BERT is run by our own code, any other packed model by its own on packed rows
     bert = in_training(encoder.model, steps, seed) if as_bert(encoder.model.config) else None
+
     readers = []
-    for part in rows:
-        texts = read_once(encoder, network.form, part, network.settings)
+    for row_set in rows:
+        texts = read_once(encoder, network.form, row_set, network.settings)
         readers.append(partial(network.quickly, texts, bert))
     return readers
 
@@ -501,7 +517,7 @@ def learn(
     seed: int = 0,
     progress=lambda done, total: None,
 ) -> Network:
-    """Train a network; the first of the best epochs on `dev` is used.
+    """Train a network on labelled records; the first of the best epochs on `dev` is used.
 
     The encoder itself stays as it is. Equal seeds give equal weights on one device.
 
@@ -509,7 +525,9 @@ def learn(
     ----------
     encoder : Checkpoint
     train, dev : Inputs
+        Labelled records of the source language.
     form : TaskAdapter
+        Adapter of the task.
     settings : Tuning or Feat
     seed : int
     progress : callable
@@ -527,6 +545,8 @@ def learn(
     rows, _ = form.cut(encoder, train, settings, True)
     dev_rows, dev_owners = form.cut(encoder, dev, settings, False)
     network = new_network(encoder, train, form, settings, seed)
+
+    # fine-tuning takes AdamW with warm-up, a head on a frozen encoder halves its rate on a plateau
     is_tuned = isinstance(settings, Tuning)
     if is_tuned:
         optimizer = FusedAdamW((network.encoder.model.base_model, network.head), settings)
@@ -534,7 +554,9 @@ def learn(
     else:
         optimizer = optimiser(network.parts, settings)
         schedule = halve_on_plateau(settings)
+
     if is_tuned and encoder.model.config.model_type in PACKED:
+        # several texts a row: the same vectors in less time
         read, read_dev = quick_readers(network, optimizer, seed, rows, dev_rows)
     else:
         read = reader(network, rows)
@@ -580,7 +602,7 @@ class ShiftedBody(nn.Module):
 
 @torch.inference_mode()
 def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
-    """Mean vector of all units of some records.
+    """Mean vector of all units (words, or [CLS]) of some records.
 
     Parameters
     ----------
@@ -593,6 +615,7 @@ def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
     """
     rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
     lengths = sum(text.lengths for text in rows.texts)
+
     total = 0.0
     count = 0
     for numbers in batches(lengths, default_budget(network.encoder)):

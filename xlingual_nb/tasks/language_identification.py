@@ -143,6 +143,7 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
     for layer, labels in answers.items():
         accuracies[str(layer)] = accuracy(labels, inputs.gold)
         by_language[str(layer)] = by_kind(labels, inputs.gold, inputs.kinds)
+
     return dict(
         accuracy=accuracies,
         by_language=by_language,

@@ -49,6 +49,7 @@ def regress(
     """
     weights = vectors.new_zeros(vectors.shape[1], labels).requires_grad_()
     bias = vectors.new_zeros(labels).requires_grad_()
+    # the whole training set a step, so that the fit is deterministic
     solver = torch.optim.LBFGS(
         [weights, bias],
         max_iter=steps,
@@ -117,6 +118,7 @@ def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
         n_columns == width,
         f"{n_columns} numbers a word, but the tagger reads {width}: take the features from its own encoder",
     )
+
     scaled = (words.vectors - tagger.mean) / tagger.scale
     scores = scaled @ tagger.weights + tagger.bias  # [words, labels]
     tags = [tagger.labels[i] for i in scores.argmax(1).tolist()]
@@ -131,8 +133,7 @@ def train_linear(
     settings=LinearTagging(),
     progress=lambda done, total: None,
 ) -> LinearTagger:
-    """Logistic regression from the vectors of words to their tags; the penalty is chosen on
-    `dev`.
+    """Fit softmax regression from word vectors to tags; the penalty is chosen on `dev`.
 
     It is deterministic: equal features give equal weights on one device.
 
@@ -160,16 +161,19 @@ def train_linear(
         bool(train.vectors.isfinite().all()),
         "a vector of the training set is not finite: check the encoder",
     )
+
     train_tags = list(chain.from_iterable(tags))
     gold = list(chain.from_iterable(dev_tags))
     labels = tuple(sorted(set(train_tags)))
     number = {label: i for i, label in enumerate(labels)}
     x = train.vectors
     target = torch.tensor([number[tag] for tag in train_tags], device=x.device)
+
     # columns of like scale, so that one penalty fits all
     mean = x.mean(0)
     scale = x.std(0, correction=0).clamp_min(1e-6)
     scaled = (x - mean) / scale
+
     taggers = []
     scores = []
     for i, penalty in enumerate(settings.penalties):
@@ -179,6 +183,7 @@ def train_linear(
         answers = list(chain.from_iterable(tag_words(tagger, dev)))
         scores.append(accuracy(answers, gold))
         progress(i + 1, len(settings.penalties))
+
     best = int(np.argmax(scores))
     return replace(taggers[best], dev_accuracy=tuple(scores))
 
@@ -228,7 +233,7 @@ def means(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
 
 
 def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
-    """A tenth of the texts, always the same random ones, held out for development.
+    """Hold out a tenth of the texts for development, always the same random ones.
 
     Parameters
     ----------
@@ -253,7 +258,7 @@ def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
 def train_layer(
     x, gold, dev_x, dev_wanted, labels: int, settings: Bag, seed: int
 ) -> tuple[nn.Linear, tuple]:
-    """A linear classifier of vectors.
+    """Train a linear classifier of texts on their vectors and return it as of its best epoch.
 
     Parameters
     ----------
@@ -261,7 +266,7 @@ def train_layer(
     gold : LongTensor, shape (texts,)
         Numbers of labels.
     dev_wanted : ndarray, shape (texts,)
-        The same of the development texts; -1 for a label that training lacks.
+        Label numbers of the development texts; -1 for a label that training lacks.
     labels : int
         Number of classes.
     settings : Bag
@@ -319,11 +324,13 @@ def train_layers(
         train, dev = held_out(train)
     vectors = means(encoder, train, settings.layers)  # by layer, [texts, width]
     dev_vectors = means(encoder, dev, settings.layers)
+
     labels = np.unique(train.gold)
     number = {label: i for i, label in enumerate(labels)}
     gold = torch.tensor([number[label] for label in train.gold]).to(encoder.device)
     # a label that training lacks is never right
     dev_gold = np.array([number.get(label, -1) for label in dev.gold])
+
     classifiers = {}
     scores = {}
     for done, (layer, x) in enumerate(vectors.items(), 1):

@@ -134,6 +134,7 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
     entities = []
     start = None  # first word of the entity that is open, if one is, and its kind
     kind = ""
+
     for word, tag in enumerate([*tags, "O"]):  # the last O closes an entity at the end
         mark, _, tag_kind = tag.partition("-")
         if start is not None and mark == "I" and tag_kind == kind:
@@ -189,6 +190,7 @@ def span_f1(gold, predicted, convention="conll") -> dict:
         convention in CONVENTIONS, f"convention={convention!r}: choose {' or '.join(CONVENTIONS)}"
     )
     check_lengths(gold, predicted)
+
     n_gold = 0
     n_predicted = 0
     n_right = 0
@@ -198,6 +200,7 @@ def span_f1(gold, predicted, convention="conll") -> dict:
         n_gold += len(gold_spans)
         n_predicted += len(predicted_spans)
         n_right += len(gold_spans & predicted_spans)
+
     return dict(
         f1=2 * n_right / max(1, n_gold + n_predicted),
         precision=n_right / max(1, n_predicted),
@@ -291,29 +294,30 @@ class Tree(NamedTuple):
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7e183172
 def circle(heads: np.ndarray) -> list[int]:
-    """The words of one cycle among some heads.
+    """The words of one cycle that the heads form (Chu-Liu/Edmonds), if they form one.
 
     Parameters
     ----------
     heads : ndarray, shape (n + 1,)
-        0 is the root; entry 0 is not read.
+        Head of every word; word 0 is the root, whose entry is not read.
 
     Returns
     -------
     list of int
         Empty if there is none.
     """
-    visits = np.zeros(len(heads), int)  # the word whose walk came by first
+    visitor = np.zeros(len(heads), int)  # the word whose walk came here first; 0 for none
     for word in range(1, len(heads)):
         node = word
         path = []
         # 0 is the root, where every walk without a cycle ends
-        while node and not visits[node]:
-            visits[node] = word
+        while node and not visitor[node]:
+            visitor[node] = word
             path.append(node)
             node = heads[node]
+
         # the walk ended in itself, not at the root or in an earlier walk
-        if node and visits[node] == word:
+        if node and visitor[node] == word:
             return path[path.index(node) :]
     return []
 
@@ -325,36 +329,44 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     scores : array-like, shape (n + 1, n + 1)
-        Of a word (row) hanging on another (column), or on the root (column 0). Row 0 and
-        the diagonal are not read.
+        Score of word i (row) hanging on word j (column), or on the root (column 0). Row 0 and the
+        diagonal are not read.
 
     Returns
     -------
     ndarray, shape (n + 1,)
+        Head of every word; 0 at index 0.
     """
     scores = np.array(scores, np.float64)  # [dependent, head]; 0 is the root
     np.fill_diagonal(scores, -np.inf)
+
+    # if every word's best head makes a tree, it is the best tree
     heads = scores.argmax(1)
     heads[0] = 0
     if not (cycle := circle(heads)):
         return heads
+
     # The cycle becomes one node, `ring`, of a smaller graph, which is solved first.
     outside = np.setdiff1d(np.arange(len(heads)), cycle)
     ring = len(outside)
+
     # what it gains to hang a word of the cycle on an outside word instead of within the cycle
     into = scores[np.ix_(cycle, outside)] - scores[cycle, heads[cycle]][:, None]
     out = scores[np.ix_(outside, cycle)]
+
     contracted = np.full((ring + 1, ring + 1), -np.inf)
     contracted[:ring, :ring] = scores[np.ix_(outside, outside)]
     contracted[ring, :ring] = into.max(0)
     contracted[:ring, ring] = out.max(1)
     small_heads = best_heads(contracted)
+
     # Unfold: a word that hangs on the ring hangs on its best word there, ...
     best_in_ring = np.array(cycle)[out.argmax(1)]
     outside_heads = small_heads[:ring]
     heads[outside] = np.where(
         outside_heads == ring, best_in_ring, outside[np.minimum(outside_heads, ring - 1)]
     )
+
     # ... and the cycle is broken where it is best entered from outside.
     entered_from = small_heads[ring]
     heads[cycle[into[:, entered_from].argmax()]] = outside[entered_from]
@@ -377,6 +389,8 @@ def best_tree(scores: np.ndarray) -> list[int]:
     """
     scores = np.array(scores, np.float64)
     heads = best_heads(scores)
+
+    # several words hang on the root: make it so costly that a second one never does, and solve again
     if (heads[1:] == 0).sum() != 1:
         np.fill_diagonal(scores, scores[1, 0])
         scores[1:, 0] -= (np.ptp(scores[1:]) + 1) * len(scores)
@@ -388,7 +402,7 @@ LEFT_OUT = ("PUNCT", "SYM")
 
 
 def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
-    """Attachment scores over the words of all sentences, punctuation and symbols left out.
+    """Unlabelled and labelled attachment scores (UAS, LAS), punctuation and symbols left out.
 
     Parameters
     ----------
@@ -409,6 +423,7 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
         len(answer.heads) <= len(tree.heads) for tree, answer in zip(gold, answers)
     )
     require(fits, "gold and predicted trees differ in number or length: give those of one text")
+
     n_words = 0
     n_heads = 0
     n_labelled = 0

@@ -189,11 +189,16 @@ class FrozenNliSpec:
     mapped: tuple[WordFloorsSpec, ...] = ()
 
     def __post_init__(self):
+        """Check that `mapped` words are of this checkpoint, its last layer, and the source
+        language.
+        """
         require_run(checkpoint=self.checkpoint)
+
         require(
             not self.mapped or self.settings.layer is None,
             "words are mapped in the last layer: give layer=None",
         )
+
         for baseline in self.mapped:
             words = baseline.words
             require(
@@ -223,15 +228,23 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     dict
         `flops`, as many as a matrix product does in the time, and `bytes` on disk.
     """
-    s = spec.settings
+    settings = spec.settings
     pairs = spec.train.records.size or 400_000
     tested = sum(test.records.size or 5010 for test, _ in spec.tests)
     shape = getattr(spec.checkpoint, "shape", None) or Shape()
-    weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden**2
-    lstm = SLOWER * 6 * 24 * weights * (s.pool == "lstm")
+
+    # a BiLSTM has 2 directions of 4 gates; layers above the first read both directions
+    weights = (
+        8 * settings.hidden * (shape.hidden + settings.hidden)
+        + (settings.layers - 1) * 24 * settings.hidden**2
+    )
+    lstm = SLOWER * 6 * 24 * weights * (settings.pool == "lstm")
+
+    # vectors that do not fit into memory are computed again in each epoch
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
-    passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else s.epochs / 2
-    training = (s.epochs / 2 * pairs + tested / 3) * (lstm + STEP / s.batch)
+    passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else settings.epochs / 2
+    # a step costs three passes, a test one
+    training = (settings.epochs / 2 * pairs + tested / 3) * (lstm + STEP / settings.batch)
     return {"flops": training + (passes * pairs + tested) * forward, "bytes": 1000}
 
 # %% ../../nbs/lib/6100_nli.ipynb #5adb6715

@@ -59,7 +59,7 @@ class InTraining:
 
 
 def in_training(model, parameters: FusedAdamW, seed: int) -> InTraining:
-    """A BERT with its queries, keys and values in one tensor a layer.
+    """A BERT to train, with its queries, keys and values as one matrix product a layer.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def in_rows(lengths: np.ndarray) -> Rows:
 def dropout_masks(
     p: float, shapes: list[tuple], draws: np.random.Generator, device
 ) -> list[torch.Tensor]:
-    """Dropout masks from one draw.
+    """Dropout masks of several shapes from one random draw: quicker than a draw for each.
 
     Parameters
     ----------
@@ -173,12 +173,14 @@ def dropout_masks(
     sizes = [math.prod(shape) for shape in shapes]
     total = sum(sizes)
     scale = np.float32(1 / (1 - p))
+
     if device.type == "cpu":
         # A 64-bit draw serves four numbers, each dropped where its 16 bits are below p of their range.
         bits = draws.bit_generator.random_raw(-(-total // 4)).view(np.int16)[:total]
         mask_values = torch.from_numpy((bits >= round(p * 2**16) - 2**15) * scale)
     else:
         mask_values = torch.empty(total, device=device).bernoulli_(1 - p).mul_(float(scale))
+
     return [mask.view(shape) for mask, shape in zip(mask_values.split(sizes), shapes)]
 
 # %% ../../nbs/lib/6050_packed_bert.ipynb #41ab38b5
@@ -275,7 +277,7 @@ def last_states(
     owner : LongTensor, shape (rows, length)
         Number of the text in every slot, -1 for none.
     slots : LongTensor, shape (units,)
-        Flat indices of the tokens.
+        Flat indices of the tokens, in rows * length.
 
     Returns
     -------
@@ -283,14 +285,18 @@ def last_states(
     """
     heads = bert.base.config.num_attention_heads
     blocks = bert.base.encoder.layer
+
+    # a token sees the tokens of its own text alone
     mask = torch.ne(owner[:, None], owner[:, :, None]).float().mul_(BARRED)  # [rows, slots, slots]
     if heads > 1:
         mask = mask.repeat_interleave(heads, 0)
+
     x = embed_tokens(bert.base.embeddings, arguments)  # [rows * slots, width]
+
     # all masks of a step from one draw, in the order in which the model needs them
     block_shapes = [mask.shape, x.shape, x.shape]
-    asked_shape = (len(slots), x.shape[1])
-    last_shapes = [mask.shape, asked_shape, asked_shape]
+    unit_shape = (len(slots), x.shape[1])
+    last_shapes = [mask.shape, unit_shape, unit_shape]
     shapes = [x.shape, *block_shapes * (len(blocks) - 1), *last_shapes]
     masks = iter(dropout_masks(bert.dropout, shapes, bert.draws, x.device) if bert.dropout else ())
 
@@ -303,9 +309,11 @@ def last_states(
         inner = block.attention.output
         outer = block.output
         if block is blocks[-1]:
-            # Above the last attention only the tokens that are asked for are computed.
+            # above the last attention only the tokens that are asked for are computed
             x = x[slots]
             attended = attended[slots]
+
+        # as in BERT the norm follows each residual sum (post-norm)
         x = layer_norm(x + dropout(linear(attended, inner.dense)), inner.LayerNorm)
         wide = F.gelu(linear(x, block.intermediate.dense))
         x = layer_norm(x + dropout(linear(wide, outer.dense)), outer.LayerNorm)

@@ -47,7 +47,7 @@ class Texts:
 
 
 def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
-    """All texts as a model of `PACKED` reads them, 1,024 at a time.
+    """Inputs of a model of `PACKED` for all texts, stored end to end; read 1,024 texts at a time.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
     padding_position = position_table(encoder.model).padding_idx
     # models like RoBERTa count positions from the one after that of padding
     first_position = 0 if padding_position is None else padding_position + 1
+
     arguments = []
     lengths = []
     units = []
@@ -77,12 +78,14 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
         arrays = dict(position_ids=positions) | arrays  # those of the model, where it has some
         arguments.append({name: array[is_token] for name, array in arrays.items()})
         lengths.append(is_token.sum(1))
+
         # flat indices of the batch become positions in a text; repeated last units are dropped
         in_text = unit_indices - np.arange(len(numbers))[:, None] * width
         units.append(in_text[np.arange(in_text.shape[1]) < n_units[:, None]])
         counts.append(n_units)
+
     return Texts(
-        {name: np.concatenate([part[name] for part in arguments]) for name in arguments[0]},
+        {name: np.concatenate([chunk[name] for chunk in arguments]) for name in arguments[0]},
         starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
         units=np.concatenate(units),
         firsts=np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
@@ -115,7 +118,7 @@ class Packed:
 
 
 def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
-    """A batch of texts, several of them in a row.
+    """Pack a batch of texts into rows, several texts a row where they fit.
 
     Parameters
     ----------
@@ -131,16 +134,20 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     lengths = texts.starts[numbers + 1] - texts.starts[numbers]
     counts = texts.firsts[numbers + 1] - texts.firsts[numbers]
     rows = in_rows(lengths)
+
     tokens = ranges(texts.starts[numbers], lengths)
     arguments = {
         name: rows.lay_out(array[tokens], 0, device) for name, array in texts.arguments.items()
     }
+
     # slot of each text's first token, plus the position of each of its units
     units = ranges(texts.firsts[numbers], counts)
     unit_slots = np.repeat(rows.first, counts) + texts.units[units]
+
     # number of each text's first unit, plus 0, 1, ... up to its last unit, which is repeated
     first_unit = np.cumsum(counts) - counts
     unit_rows = first_unit[:, None] + np.minimum(np.arange(counts.max()), counts[:, None] - 1)
+
     return Packed(
         arguments,
         rows.lay_out(rows.owners, -1, device),

@@ -58,25 +58,30 @@ def both_views(checkpoint: Checkpoint, views) -> tuple[LanguageView, LanguageVie
 def longest_first(
     first: np.ndarray, second: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths to which the sentences of pairs are cut, the longer first.
+    """Lengths of both sentences of each pair, truncated to a common limit, the longer one first.
+
+    A limit of 10 leaves (3, 7) of lengths (3, 12), and (5, 5) of (8, 12).
 
     Parameters
     ----------
     first, second : ndarray, shape (pairs,)
         Their lengths.
     limit : int
-        Tokens of both together.
+        Tokens of a pair, special tokens not counted.
 
     Returns
     -------
     first, second : ndarray, shape (pairs,)
     """
-    # the shorter sentence is cut only where half of the limit is less than it has
+    # the longer sentence gets what the shorter one leaves of the limit ...
     shorter = np.minimum(first, second)
     longer = np.maximum(shorter, limit - shorter)
+
+    # ... unless the shorter one alone takes more than half: then each gets half
     is_over = shorter + longer > limit
     shorter = np.where(is_over, limit // 2, shorter)
     longer = np.where(is_over, limit - limit // 2, longer)
+
     first_is_shorter = first <= second
     first_limit = np.where(first_is_shorter, shorter, longer)
     second_limit = np.where(first_is_shorter, longer, shorter)
@@ -105,6 +110,8 @@ def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
     # `max_length` leaves room for [CLS] and one [SEP]: a pair has one more
     own_limits = [checkpoint.max_length(view) - 1 for view in both_views(checkpoint, views)]
     limit = min(max_tokens - 3, *own_limits)
+
+    # a token of each sentence, [CLS] and two [SEP]
     if limit < 2:
         raise InputError(
             f"max_tokens={max_tokens}, and {checkpoint.path} takes {limit + 3} of them: "
@@ -165,7 +172,7 @@ def cut_pairs(
 def pair_tensors(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views
 ) -> dict[str, np.ndarray]:
-    """Sentence pairs as a BERT reads them.
+    """Token ids, mask, positions and segments of sentence pairs, as a BERT reads them.
 
     A first sentence without a second is one sentence, with one [SEP].
 
@@ -190,19 +197,23 @@ def pair_tensors(
     position = np.arange(int(last_sep.max()) + 1)[None, :]
     is_premise = (position >= 1) & (position < first_sep)
     is_hypothesis = (position > first_sep) & (position < last_sep)
+
     ids = np.full(is_premise.shape, checkpoint.pad, np.int64)
     ids[is_premise] = premises.ids
     ids[is_hypothesis] = hypotheses.ids
     ids[:, 0] = checkpoint.cls + view.special_offset
     np.put_along_axis(ids, first_sep, view.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, last_sep, other.sep(checkpoint.sep), 1)
+
     # segments are languages where a view says so, else the two sentences
     all_views = (*checkpoint.views.values(), view, other)
     has_segments = any(v.token_type for v in all_views)
     types = (view.token_type, other.token_type) if has_segments else (0, 1)
+
     in_second = position > first_sep
     positions = position + np.where(in_second, other.position_offset, view.position_offset)
     is_token = position <= last_sep
+
     return dict(
         ids=ids,
         mask=np.where(is_token, 1, 0),
@@ -275,6 +286,7 @@ def pair_batch(
         inputs["position_ids"] = arrays["positions"]
     if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = arrays["types"]
+
     # XLM is told the language of each token, X-MOD that of each text
     if language_input := checkpoint.language_input:
         require(
@@ -317,18 +329,13 @@ def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4123938a
 def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Linear:
-    """A linear layer with normal weights and zero bias, drawn on the CPU, so that no device
-    changes the start.
+    """A linear layer with zero bias and normal weights, drawn on the CPU: equal on every device.
 
     Parameters
     ----------
     inputs, outputs : int
     std : float
     rng : torch.Generator
-
-    Returns
-    -------
-    torch.nn.Linear
     """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     with torch.no_grad():
@@ -459,6 +466,7 @@ class Classifier:
         max_tokens = self.settings.max_tokens
         arrays = pair_arrays(self.checkpoint, premises, hypotheses, numbers, views, max_tokens)
         device = self.checkpoint.device
+
         is_token = arrays["mask"] > 0  # [pairs, width]
         rows = in_rows(is_token.sum(1))
         arguments = {
@@ -467,6 +475,7 @@ class Classifier:
         owners = rows.lay_out(rows.owners, -1, device)
         slots = torch.from_numpy(rows.slots).to(device)
         hidden = last_states(bert, arguments, owners, slots)  # [tokens, width]
+
         # back from packed rows to one pair a row, as the head reads them
         positions = torch.from_numpy(np.flatnonzero(is_token)).to(device)
         states = hidden.new_zeros(is_token.size, hidden.shape[1]).index_copy(0, positions, hidden)
@@ -475,8 +484,7 @@ class Classifier:
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
-    """A copy of the encoder that can be trained, under a new head; the checkpoint itself stays
-    as it is.
+    """A trainable copy of the encoder under a new head; the checkpoint itself stays as it is.
 
     Parameters
     ----------
@@ -575,11 +583,13 @@ def fine_tune(
         dev is not None or not settings.patience,
         f"patience={settings.patience} needs development pairs: give dev",
     )
+
     labels = torch.from_numpy(check_labels(labels, len(premises))).to(checkpoint.device)
     classifier = new_classifier(checkpoint, settings, seed)
     model = classifier.checkpoint.model
     head = classifier.head
     optimizer = FusedAdamW((model.base_model, head), settings)
+    # a BERT reads several pairs a row, by our own code: quicker
     scores_of = classifier
     if as_bert(model.config):
         scores_of = partial(classifier.quickly, in_training(model, optimizer, seed))
@@ -612,8 +622,7 @@ def fine_tune(
 def predict(
     classifier: Classifier, premises: Encoded, hypotheses: Encoded, views, budget: int | None = None
 ) -> np.ndarray:
-    """Labels of pairs in any of the checkpoint's languages; those of a pair may differ (K, Table
-    11).
+    """Labels of pairs in any of the checkpoint's languages, one or two a pair (K, Table 11).
 
     Parameters
     ----------

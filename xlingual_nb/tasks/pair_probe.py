@@ -77,11 +77,13 @@ class Frozen:
         return self.turn(self.cached.vectors[rows]), lengths
 
     def _asked(self, groups):
-        # the rows of a batch are those of all its sentences, long ones have several
+        """Vectors of groups of sentences (as `read`), from one forward pass a group."""
+        # a long sentence has several rows, which are read together
         rows_of_groups = []
         for numbers in groups:
             counts = self.firsts[numbers + 1] - self.firsts[numbers]
             rows_of_groups.append(ranges(self.firsts[numbers], counts))
+
         layers = self.encoder.layers(self.rows, rows_of_groups, self.view, [self.layer])
         for numbers, states in zip(groups, layers):
             words = Features(self.turn(states[self.layer]), self.sentences.take(numbers).starts)
@@ -146,8 +148,7 @@ def frozen_sides(
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f20279fc
 def at_hand(side: Frozen) -> Frozen:
-    """The same sentences with the vectors of all their tokens, where the encoder has layers and
-    they fit into memory.
+    """The same sentences with the vectors of all tokens cached, where that pays and fits memory.
 
     Parameters
     ----------
@@ -162,19 +163,22 @@ def at_hand(side: Frozen) -> Frozen:
     # static vectors (no layers) are looked up as fast as cached ones
     if not encoder.depth or n_tokens * encoder.width > MAX_CACHED_VALUES:
         return side
+
     vectors = torch.empty((n_tokens, encoder.width), device=encoder.device)
     rows = side.rows
     for numbers, states in run_layers(encoder, rows, side.view, side.layer):
         vectors[ranges(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
+
     return replace(side, cached=Features(vectors, side.sentences.starts))
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #320ca071
 def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of the vectors of all tokens.
+    """Mean and standard deviation of the vectors of all tokens, number by number.
 
     Parameters
     ----------
     frozen : iterable of Frozen
+        Premises and hypotheses.
 
     Returns
     -------
@@ -183,13 +187,16 @@ def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
     count = 0
     total = 0.0
     squares = 0.0
+
     for side in frozen:
         for _, states in run_layers(side.encoder, side.rows, side.view, side.layer):
             vectors = states[side.layer].double()
             count = count + len(vectors)
             total = total + vectors.sum(0)
             squares = squares + vectors.square().sum(0)
+
     mean = total / count
+    # E[x²] - E[x]², in double precision; never zero, as it divides
     variance = (squares / count - mean.square()).clamp_min(1e-12)
     return mean.float(), variance.sqrt().float()
 
@@ -274,6 +281,7 @@ class PairNetwork(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         width = len(mean)
+
         # a pair is four vectors side by side: both sentences, their distance and their product
         if settings.pool == "lstm":
             self.pool = MaxPool(width, settings)
@@ -281,6 +289,7 @@ class PairNetwork(nn.Module):
         else:
             self.pool = MeanPool()
             size = 4 * width
+
         units = settings.units
         self.layer = nn.Sequential(nn.Linear(size, units), nn.ReLU()) if units else nn.Identity()
         self.out = nn.Linear(units or size, len(LABELS))
@@ -327,6 +336,7 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
     lengths = premise_side.sentences.lengths + hypothesis_side.sentences.lengths
     network = network.eval()
     groups = batches(lengths, budget or default_budget(premise_side.encoder))
+
     labels = np.empty(len(lengths), np.int64)
     sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
     for numbers, premise, hypothesis in sides:
@@ -378,8 +388,7 @@ def train_readout(
     seed=0,
     progress=lambda done, total: None,
 ) -> PairReader:
-    """Train a probe classifier of sentence pairs on the vectors of an encoder, which stays as it
-    is.
+    """Train a probe classifier of sentence pairs on the vectors of a frozen encoder.
 
     The first of the best epochs on `dev` is used. Equal seeds give equal classifiers on one
     device.
@@ -410,9 +419,11 @@ def train_readout(
     frozen = read_frozen(train)
     dev_frozen = read_frozen(dev)
     labels = torch.from_numpy(check_labels(train.gold, len(train))).to(encoder.device)
+
     lengths = sum(side.sentences.lengths for side in frozen)
     rng = np.random.default_rng(seed)
     scores = []
+
     # The seed decides the new weights and dropout; the caller's random state is restored.
     with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -427,6 +438,7 @@ def train_readout(
             progress(epoch + 1, settings.epochs)
             if max(scores) == 1 or epochs_since_best(scores) >= settings.patience:
                 break
+
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(best_weights)
     return PairReader(network.eval().requires_grad_(False), settings, tuple(scores))

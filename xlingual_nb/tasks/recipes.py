@@ -48,6 +48,7 @@ class Tuning:
     context: int = 64
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(
             self.epochs >= 1 and self.batch >= 1,
             f"epochs={self.epochs}, batch={self.batch}: give at least 1",
@@ -112,6 +113,7 @@ class Feat:
     context: int = 64
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(
             min(self.layers, self.epochs, self.batch) >= 1 and self.hidden >= 0,
             f"{self}: give at least 1 of each",
@@ -156,6 +158,7 @@ class Bag:
     weight_decay: float = 0.0
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(
             min(self.epochs, self.batch) >= 1 and min(self.layers, default=0) >= 0,
             f"{self}: give at least one epoch and text, and layers from 0",
@@ -195,6 +198,7 @@ class Parser:
     words: int = 140
 
     def __post_init__(self):
+        """Check that every value is in its range."""
         require(
             min(self.arc, self.relation, self.words) >= 1 and self.tags >= 0,
             f"{self}: give at least 1, tags 0",
@@ -211,7 +215,7 @@ HALVINGS, KEPT = 15, 2**31
 def recipe_flops(
     settings: Tuning | Feat, shape: Shape, texts: int, pieces: float, head=lambda width: 0.0
 ) -> float:
-    """Estimated FLOPs of training.
+    """Estimated FLOPs of training: all of an encoder, or a BiLSTM over its frozen states.
 
     Parameters
     ----------
@@ -229,11 +233,17 @@ def recipe_flops(
     float
     """
     tokens = texts * min(pieces + 2, settings.pieces)
+
+    # fine-tuning: forward and backward (three times a forward pass) through encoder and head
     if isinstance(settings, Tuning):
         return settings.epochs * (step_flops(shape, 0, tokens) + 3 * tokens * head(shape.hidden))
+
+    # *Feat*: 2 directions of 4 gates; layers above the first read both directions
     width = settings.hidden or shape.hidden
     weights = 8 * width * (shape.hidden + width) + (settings.layers - 1) * 24 * width**2
     epochs = min(settings.epochs, HALVINGS)
+
+    # frozen states are computed in the first epoch alone where they fit into memory
     reading = step_flops(shape, 0, tokens) / 3
     is_cached = 4 * tokens * (shape.layers + 1) * shape.hidden <= KEPT
     return (

@@ -52,6 +52,7 @@ def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activatio
     InputError
         For more labels than the inner layer has units for.
     """
+    # tanh(s z) / s is z for a small s; relu(z) - relu(-z) and gelu(z) - gelu(-z) are z
     signs, size = ((1.0,), SMALL) if activation == "tanh" else ((1.0, -1.0), 1.0)
     count = len(target.bias)
     width = inner.out_features // len(signs)
@@ -59,8 +60,10 @@ def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activatio
         count <= width,
         f"{count} labels: this architecture has room for {width}, save the encoder alone",
     )
+
     for weights in (inner.weight, inner.bias, outer.weight, outer.bias):
         weights.zero_()
+
     for k, sign in enumerate(signs):
         rows = slice(k * count, (k + 1) * count)
         inner.weight[rows] = sign * size * target.weight
@@ -102,6 +105,7 @@ def set_encoder(model, encoder) -> None:
     lost = [
         name for name in result.missing_keys if not name.startswith("pooler")
     ] + result.unexpected_keys
+
     require(
         not lost,
         f"{encoder.path}: {model.config.model_type} has other weights under a head ({', '.join(lost)}): "
@@ -125,10 +129,13 @@ def set_head(model, head) -> None:
     kind = model.config.model_type
     parts = dict(model.named_modules())
     message = f"the head of {kind} in transformers has a form that is not known here: save the encoder alone"
+
     if isinstance(head, SentenceHead):
         require(kind in LAYERS, message)
         inner, outer, activation = LAYERS[kind]
         return set_through(parts[inner], parts[outer], head.out, activation)
+
+    # a classifier of words is one linear layer in every architecture
     require(isinstance(parts.get("classifier"), nn.Linear), message)
     parts["classifier"].load_state_dict(head.out.state_dict())
 
@@ -172,14 +179,18 @@ def save_network(network: Network, folder) -> Path:
             "a parser is no model of transformers: save its encoder alone "
             "(network.encoder.model.save_pretrained), and its head with torch.save"
         )
+
     config = copy.deepcopy(network.encoder.model.config)
     labels = label_names(network.head)
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: i for i, label in enumerate(labels)}
+
+    # the new weights of the class are all replaced: no draw of the caller's generator
     with silence_transformers(), torch.random.fork_rng(devices=[]):
         model = getattr(transformers, CLASSES[type(network.head)]).from_config(config)
     set_encoder(model, network.encoder)
     set_head(model, network.head)
+
     with silence_transformers():
         model.save_pretrained(folder)
     network.encoder.tokenizer.save_pretrained(folder)

@@ -69,11 +69,13 @@ class ShiftedNliSpec:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the weights of the shift, the layer, and the languages of the tests."""
         require_run(checkpoint=self.checkpoint)
         require(
             0.0 in self.alphas,
             f"alphas={self.alphas}: give 0 too, for a language that gains nothing",
         )
+
         check_layers_exist(self.checkpoint, [self.layer])
         for dev, test in self.tests:
             require(
@@ -83,7 +85,7 @@ class ShiftedNliSpec:
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #04630ccc
 def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
-    """Mean of each language of the tests, and of the source.
+    """Mean token vector at the spec's layer for each language of the tests, and for the source.
 
     Parameters
     ----------
@@ -109,13 +111,13 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
 
 
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    """The vectors that alpha multiplies.
+    """Shift of each target language onto the source's mean, and its baselines (L2 section 4.3).
 
     Parameters
     ----------
     spec : ShiftedNliSpec
     means : dict of Tensor, shape (H,)
-        By language.
+        Mean of the hidden states, by language.
 
     Returns
     -------
@@ -127,11 +129,13 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
     source = spec.dev.language
     targets = [dev.language for dev, _ in spec.tests if dev.language != source]
     own_shift = {target: means[source] - means[target] for target in targets}
+
     shifts = {
         "shift": own_shift,
         "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
     }
     if len(targets) > 1:
+        # baseline: the shift of another language, the next in the list
         next_targets = [*targets[1:], targets[0]]
         shifts["other"] = {t: own_shift[other] for t, other in zip(targets, next_targets)}
     return shifts
@@ -174,7 +178,7 @@ def chosen_weight(right: dict[float, float]) -> float:
 
 
 def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
-    """Accuracy on a language's test pairs at the weight chosen on its development pairs.
+    """Accuracy on a language's shifted test pairs, at the weight chosen on its development pairs.
 
     Parameters
     ----------
@@ -182,6 +186,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     classifier : pair_classifier.Classifier
     dev, test : Inputs
     vector : Tensor, shape (H,)
+        The shift, which a weight (alpha) multiplies.
 
     Returns
     -------
@@ -192,6 +197,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     for alpha in spec.alphas:
         dev_accuracies[alpha] = right_when_moved(classifier, dev, spec.layer, alpha * vector)
     weight = chosen_weight(dev_accuracies)
+
     values = {
         "accuracy": right_when_moved(classifier, test, spec.layer, weight * vector),
         "weight": weight,
@@ -202,7 +208,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
-    """Values of a spec.
+    """Fine-tune on the source, then score every language as it is and shifted towards the source.
 
     Parameters
     ----------
@@ -227,6 +233,7 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
 
     train = read_labelled(spec.train)
     dev_source = read_labelled(spec.dev) if spec.settings.patience else None
+
     classifier = fine_tune(
         encoder,
         *train.texts,
@@ -237,22 +244,25 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
         progress,
         dev_source,
     )
+
     # shifts are estimated in the fine-tuned encoder, which they are added to
     means = task_means(spec, classifier.checkpoint, tokenizer, store)
     shifts = ways_to_source(spec, means)
-    values = {name: {} for name in ("plain", "majority", *shifts)}
+    results = {name: {} for name in ("plain", "majority", *shifts)}
+
     for dev_side, test_side in spec.tests:
         dev = read_labelled(dev_side)
         test = read_labelled(test_side)
         language = test.views[0].name
+
         answers = predict(classifier, *test.texts, test.views)
-        values["plain"][language] = accuracy(answers, test.gold)
-        values["majority"][language] = majority(test.gold)
+        results["plain"][language] = accuracy(answers, test.gold)
+        results["majority"][language] = majority(test.gold)
         for name, vectors in shifts.items():
             if language in vectors:  # the source has no way to itself
                 scores = moved_scores(spec, classifier, dev, test, vectors[language])
-                values[name][language] = scores
-    return values
+                results[name][language] = scores
+    return results
 
 
 def make_shifted_nli(specs, folders, store, progress):
@@ -297,9 +307,12 @@ def shifted_cost(spec: ShiftedNliSpec) -> dict:
 
     shape, _ = size_known
     epochs = spec.settings.epochs
+
+    # every direction is tried at each alpha on the development pairs, and at one on the test
     shifted_records = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
     tested_records = len(DIRECTIONS) * shifted_records + sum(size(test) for _, test in spec.tests)
     trained_tokens = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)
+
     return {
         "flops": step_flops(shape, 0, trained_tokens)
         + step_flops(shape, 0, 24 * tested_records) / 3,

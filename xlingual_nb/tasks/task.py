@@ -288,7 +288,7 @@ def reading_of(trained, encoder, name: str, tokenizer):
 
 # %% ../../nbs/lib/6090_task.ipynb #f1039e06
 def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
-    """Labelled text as a checkpoint reads it.
+    """Labelled records as a checkpoint reads them: token ids, right answers, language inputs.
 
     Parameters
     ----------
@@ -311,6 +311,7 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
         For records of another task.
     """
     sides = (examples,) if isinstance(examples, LabelledRecords) else tuple(examples)
+    # both sides of a pair may be the same records: each is encoded once
     encoded = {}
     for side in dict.fromkeys(sides):
         records_task = side.records.task
@@ -319,16 +320,21 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
             f"records of {records_task} for the task {task.name}: give its own",
         )
         encoded[side] = task.encode(tokenizer, read_records(store.path(side.records)))
+
     inputs = encoded[sides[0]]
     n_texts = len(inputs.texts)  # 2 where a record is a pair
     if len(sides) == 1:
-        sides = sides * n_texts
+        sides = sides * n_texts  # both sentences in one language
+
+    # text i in the ids of the language of side i
     views = []
     texts = []
     for i, side in enumerate(sides):
         view, read = reading_of(trained, encoder, side.language, tokenizer)
         views.append(view)
         texts.append(read(encoded[side].texts[i]))
+
+    # a language that is read from the end: what belongs to words is reversed like their ids
     if views[0].inverted:
         inputs = task.turn(inputs)
     return replace(inputs, texts=tuple(texts), views=tuple(views))
@@ -390,6 +396,8 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
             answers = task.head.answer(encoder, trained_head, inputs)
             for metric, value in task.score(inputs, answers).items():
                 values.setdefault(metric, {})
+                # accuracy by kind is empty where the records have no kinds
                 if value != {}:
                     values[metric][name_of(examples)] = value
+
         write_measures(folder, values)

@@ -27,7 +27,7 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #46b9ace4
 def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int, int, int]]:
-    """Windows over a long sentence; each word is in one of them.
+    """Windows over a long sentence, each with some context before it; every word is scored in one.
 
     Parameters
     ----------
@@ -46,6 +46,7 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
         First subword, subword after the last, first word, word after the last.
     """
     ends = [*firsts[1:], count]  # one past the last subword of each word
+
     spans = []
     start = 0
     word = 0
@@ -54,8 +55,10 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
         last = word + 1
         while last < len(ends) and ends[last] - start <= limit:
             last += 1
+
         end = ends[last - 1]
         spans.append((int(start), int(min(end, start + limit)), word, last))
+        # the next window begins with the last subwords of this one
         start = max(0, end - context)
         word = last
     return spans
@@ -87,7 +90,7 @@ def room_of(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
 def cut_words(
     encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """Rows of tagged sentences that the encoder can take.
+    """Cut tagged sentences into rows that the encoder can take: overlapping windows of long ones.
 
     Parameters
     ----------
@@ -107,24 +110,28 @@ def cut_words(
     limit = room_of(encoder, inputs, settings.pieces)
     if (text.lengths <= limit).all():
         return inputs, np.arange(len(inputs))
+
     context = min(settings.context, limit // 2)
     owners = []
     all_ids = []
     all_firsts = []
     gold = []
+
+    # one row a window; the tags of a row are those of the words that are scored in it
     for i, (ids, firsts) in enumerate(zip(text, inputs.firsts)):
         for start, end, word, last in windows(firsts.tolist(), len(ids), limit, context):
             owners.append(i)
             all_ids.append(ids[start:end])
             all_firsts.append(firsts[word:last] - start)
             gold.append(inputs.gold[i][word:last])
+
     texts = (Encoded.of(all_ids),)
     rows = replace(inputs, texts=texts, firsts=Encoded.of(all_firsts), gold=gold)
     return rows, np.array(owners)
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #d551d97a
 def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before: int = 0):
-    """A batch of tagged sentences as the model reads it.
+    """A batch of tagged sentences as model inputs, and where its units are in the output.
 
     Parameters
     ----------
@@ -147,15 +154,21 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     """
     arguments, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
     width = arguments["input_ids"].shape[1]
+
     firsts = inputs.firsts.take(np.asarray(numbers))
     lengths = firsts.lengths + n_before
     position = np.arange(int(lengths.max()))
     slots = np.zeros((len(lengths), len(position)), np.int64)  # [batch, units]
+
+    # special tokens ([CLS], say) stand before the first subword
     prefix, _ = encoder.frame(inputs.views[0])
     is_word = (position >= n_before) & (position < lengths[:, None])
     slots[is_word] = firsts.ids + len(prefix)
+
     # behind its last unit a sentence repeats it
     slots = np.take_along_axis(slots, np.minimum(position, lengths[:, None] - 1), 1)
+
+    # indices into the states with batch and length as one dimension
     row_starts = np.arange(len(lengths))[:, None] * width
     return arguments, row_starts + slots, lengths
 
@@ -257,6 +270,7 @@ def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
     """
     check_bio(tags)
     require(how in REPAIRS, f"repair={how!r}: choose {', '.join(REPAIRS)}")
+
     repaired = []
     for tag in tags:
         previous_kind = repaired[-1][2:] if repaired else ""  # empty after an O

@@ -73,6 +73,7 @@ def freeze(model, layer: int | None) -> None:
     model.base_model.requires_grad_(True)
     if layer is None:
         return
+
     depth = model.config.num_hidden_layers
     blocks = blocks_of(model)
     require(
@@ -84,8 +85,9 @@ def freeze(model, layer: int | None) -> None:
         f"freeze={layer}: the layers of {model.config.model_type} are one and the "
         "same, so that none stays as it is alone; give freeze=0 or None",
     )
-    for part in (embedding_of(model), *(blocks[:layer] if layer else ())):
-        part.requires_grad_(False)
+
+    for module in (embedding_of(model), *(blocks[:layer] if layer else ())):
+        module.requires_grad_(False)
 
 # %% ../../nbs/lib/6040_tuning.ipynb #f907ae2c
 def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
@@ -111,9 +113,11 @@ def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
         checkpoint.model is not None,
         f"{checkpoint.path} has no model to fine-tune: choose a masked language model",
     )
+
     # The checkpoint is shared by all tests of a run and has to stay as it was read.
     model = copy.deepcopy(checkpoint.model)
     freeze(model, layer)
+
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = dropout
@@ -141,6 +145,7 @@ def optimiser(modules, settings) -> torch.optim.Optimizer:
             if p.requires_grad:
                 # biases and layer norms have one dimension
                 (decayed if p.ndim > 1 else undecayed).append(p)
+
     groups = [
         dict(params=decayed, weight_decay=settings.weight_decay),
         dict(params=undecayed, weight_decay=0.0),
@@ -163,6 +168,7 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
+
     parameters = []
     for group in optimizer.param_groups:
         parameters += group["params"]
@@ -180,6 +186,7 @@ class FusedAdamW(torch.optim.AdamW):
         groups = optimiser(modules, settings).param_groups
         self.parts = [group["params"] for group in groups]
         self.vectors = [torch.cat([p.detach().flatten() for p in part]) for part in self.parts]
+
         # Parameters and their gradients become views of one flat tensor a group, which Adam steps at once.
         for flat, part in zip(self.vectors, self.parts):
             flat.grad = torch.zeros_like(flat)
@@ -216,11 +223,14 @@ class FusedAdamW(torch.optim.AdamW):
         first = parameters[0]
         if not first.requires_grad:
             return torch.cat([p.detach() for p in parameters])
+
         # weights are in the first flat tensor, biases (one dimension) in the second
         flat = self.vectors[first.ndim == 1]
         start = first.storage_offset()
         span = slice(start, start + sum(p.numel() for p in parameters))
         size = (-1, *first.shape[1:])
+
+        # a view of the optimiser's memory, values and gradient, but a leaf of its own for autograd
         leaf = flat[span].view(size).requires_grad_()
         leaf.grad = flat.grad[span].view(size)
         return leaf
@@ -403,7 +413,7 @@ def tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     score: Callable[[], float] | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Train some modules.
+    """Train some modules by a schedule, and load the weights of the best epoch in the end.
 
     In the end they are in evaluation mode, without gradients.
 
@@ -435,11 +445,13 @@ def tune(
     scores = []
     best_weights = None
     device = next(modules[0].parameters()).device
+
     # The seed decides dropout; the caller's random state is restored.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for module in modules:
             module.train()
+
         for epoch in range(course.epochs):
             order = seeded_generator(ORDER, seed, epoch).permutation(count)
             for numbers in np.split(order, range(course.batch, count, course.batch)):
@@ -448,6 +460,7 @@ def tune(
                     group["lr"] = rate
                 losses.append(train_step(optimizer, loss(numbers)))
                 progress(len(losses), steps)
+
             if score is None:
                 continue
             scores.append(evaluate(modules, score))
@@ -456,10 +469,12 @@ def tune(
                 best_weights = weights_of(modules)
             if course.ended(scores):
                 break
+
     if best_weights:
         load_weights(modules, best_weights)
     if len(losses) < steps:
         progress(steps, steps)  # it ended early: whoever watches sees it end
+
     for module in modules:
         module.eval().requires_grad_(False)
     return tuple(torch.stack(losses).tolist()), tuple(scores)

@@ -64,6 +64,7 @@ def micro_documents(
     )
     _, first_sentence = np.unique(speech.meanings.document, return_index=True)
     topics = speech.meanings.topic[first_sentence]
+
     records = []
     for sentences, topic in zip(speech.corpus().documents, topics):
         records.append(first_two_sentences(sentences) | dict(label=f"topic {topic}"))

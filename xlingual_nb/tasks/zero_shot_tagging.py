@@ -148,7 +148,7 @@ def only_new(seen_names: frozenset, words: list[str], tags: list[str]) -> list[s
 
 
 def score_new(seen_names: frozenset, inputs: NameInputs, answers: list[list[str]]) -> dict:
-    """Metrics of NER.
+    """Metrics of NER over all entities, and over those that the training set lacks.
 
     Parameters
     ----------
@@ -166,11 +166,14 @@ def score_new(seen_names: frozenset, inputs: NameInputs, answers: list[list[str]
     """
     gold = []
     predicted = []
+    # an entity of the training set becomes O, in the right and the predicted tags
     for words, gold_tags, tags in zip(inputs.words, inputs.gold, answers):
         gold.append(only_new(seen_names, words, gold_tags))
         predicted.append(only_new(seen_names, words, tags))
+
     n_names = sum(len(spans(tags)) for tags in inputs.gold)
     n_new = sum(len(spans(tags)) for tags in gold)
+
     return score_names(inputs, answers) | {
         "new f1": span_f1(gold, predicted)["f1"],
         "new": n_new / max(1, n_names),
