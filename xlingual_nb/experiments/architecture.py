@@ -92,7 +92,7 @@ def count_parameters(sizes: BilingualConfig, shape: Shape) -> int:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     shape : Shape
         Shape of the encoder.
     """
@@ -102,12 +102,12 @@ def count_parameters(sizes: BilingualConfig, shape: Shape) -> int:
 def shape_by_hidden_size(
     sizes: BilingualConfig, table: str, layers: int, heads: int, n_parameters: float
 ) -> Shape:
-    """Shape whose hidden size comes nearest to a number of parameters.
+    """Encoder shape whose hidden size comes nearest to a wanted number of parameters.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     layers : int
@@ -122,6 +122,7 @@ def shape_by_hidden_size(
     if table != "table7":
         has_nsp = sizes.switches.get("nsp", False)
         return shape_near_size(layers, heads, n_parameters, sizes.pieces, has_nsp, **options)
+
     # Table 7 compares 1 with 3 heads: hidden sizes that both divide keep the rows comparable
     candidates = (Shape(layers, 3 * k, heads, 15 * k, **options) for k in range(1, base.hidden))
     return min(candidates, key=lambda shape: abs(count_parameters(sizes, shape) - n_parameters))
@@ -136,7 +137,7 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -146,11 +147,13 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
     layers, heads, share = table_design(table).astype(object).loc[row]
     if share == 1:
         return replace(base, layers=layers, heads=heads)
+
     n_parameters = share * count_parameters(sizes, base)
     nearest = shape_by_hidden_size(sizes, table, layers, heads, n_parameters)
     excess = count_parameters(sizes, nearest) - n_parameters
     if abs(excess) <= 0.02 * n_parameters:
         return nearest
+
     # parameters of one more intermediate unit in every layer: a row, a column and a bias
     parameters_per_unit = layers * (2 * nearest.hidden + 1)
     intermediate = nearest.intermediate - round(excess / parameters_per_unit)
@@ -158,26 +161,28 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
 
 # %% ../../nbs/04_architecture.ipynb #ca3ad6b1
 def architecture_table(sizes: BilingualConfig) -> pd.DataFrame:
-    """Sizes of the models of Tables 4 to 7, a row each.
+    """Sizes of the encoders of K et al.'s Tables 4 to 7, one row for each row of a table.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
     pd.DataFrame
         Columns `wanted` and `got` are millions of parameters, `off` is by what share they differ.
     """
+    baseline_parameters = count_parameters(sizes, sizes.deep.shape)
     rows = []
     for table in TABLES:
         for row, (_, _, share) in table_design(table).iterrows():
             shape = shape_of(sizes, table, row)
-            n_parameters = share * count_parameters(sizes, sizes.deep.shape)
+            wanted = share * baseline_parameters
             got = count_parameters(sizes, shape)
-            size = shape.layers, shape.heads, shape.hidden, shape.intermediate
-            rows.append((table, row, *size, n_parameters / 1e6, got / 1e6, got / n_parameters - 1))
+            size = (shape.layers, shape.heads, shape.hidden, shape.intermediate)
+            rows.append((table, row, *size, wanted / 1e6, got / 1e6, got / wanted - 1))
+
     columns = ["table", "row", "layers", "heads", "hidden", "intermediate", "wanted", "got", "off"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -188,7 +193,7 @@ def table_labels(sizes: BilingualConfig) -> tuple[str, str, str]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -204,12 +209,14 @@ def table_labels(sizes: BilingualConfig) -> tuple[str, str, str]:
 def size_entries(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, runs: tuple
 ) -> list[TableEntry]:
-    """Entries of the columns of sizes, which the row's spec states itself.
+    """Table entries of a model's size: parameters, depth and attention heads.
+
+    The numbers follow from the encoder's shape; no run measures them.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -222,32 +229,37 @@ def size_entries(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
-    millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
     paper = table_labels(sizes)[0]
+    millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
+    baseline_parameters = count_parameters(sizes, sizes.deep.shape)
     amounts = {
         MILLIONS: millions,
-        PERCENT: 1e8 * millions / count_parameters(sizes, sizes.deep.shape),
+        PERCENT: 100 * 1e6 * millions / baseline_parameters,
         DEPTH: spec.shape.layers,
         HEADS: spec.shape.heads,
     }
-    columns_shown = [c for c in amounts if c != PERCENT or table == "table7"]
+
+    if table != "table7":
+        del amounts[PERCENT]  # a column of Table 7 alone
     return [
-        TableEntry(paper, table, row, c, spec.seed, runs, amount=float(amounts[c]))
-        for c in columns_shown
+        TableEntry(paper, table, row, column, spec.seed, runs, amount=float(amount))
+        for column, amount in amounts.items()
     ]
 
 # %% ../../nbs/04_architecture.ipynb #e0a7139c
 def score_cells(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, pair, source=True
 ) -> list[TableEntry]:
-    """Entries of the columns of Tables 4 to 6 (NLI), the same for NER, and retrieval.
+    """Table entries of a row of K et al.'s Tables 4 to 6: NLI, NER and retrieval.
+
+    Each task is scored in Fake-English, in the target, and as the Δ between the two.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -257,78 +269,74 @@ def score_cells(
     pair : sequence of str
         Languages of the model, the source first.
     source : bool
-        With the scores in Fake-English.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
+        Include the scores in Fake-English.
     """
-    paper, target, _ = table_labels(sizes)
+    source_language, target_language = pair
+    paper, target_name, _ = table_labels(sizes)
 
     def language_scores(language, columns, minus=""):
         return evaluation_cells(sizes, table, row, spec, pair, language, columns, minus, paper)
 
-    table_entries = (
-        language_scores(pair[0], ("XNLI Fake-English", "NER Fake-English", "")) if source else []
-    )
-    table_entries += language_scores(pair[1], (f"XNLI {target}", f"NER {target}", "Retrieval ρ"))
-    return table_entries + language_scores(pair[1], ("XNLI Δ", "NER Δ", ""), minus=pair[0])
+    # columns of accuracy, F1 and retrieval; an empty label leaves that one out
+    table_entries = []
+    if source:
+        columns = ("XNLI Fake-English", "NER Fake-English", "")
+        table_entries += language_scores(source_language, columns)
+    columns = (f"XNLI {target_name}", f"NER {target_name}", "Retrieval ρ")
+    table_entries += language_scores(target_language, columns)
+    columns = ("XNLI Δ", "NER Δ", "")
+    table_entries += language_scores(target_language, columns, minus=source_language)
+    return table_entries
 
 # %% ../../nbs/04_architecture.ipynb #b544af17
 def single_target_baselines(
     sizes: BilingualConfig, table: str, base: PretrainSpec, pair
 ) -> list[TableEntry]:
-    """Entries of the baselines that transfer to the target must exceed in Tables 4 to 6.
+    """Table entries of the baselines that transfer must exceed in K et al.'s Tables 4 to 6.
+
+    They are the untrained model, one that never saw the target, the majority class and the
+    lexicon-free NLI baselines.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     base : PretrainSpec
         Pretraining run that the others vary.
     pair : sequence of str
         Languages of the model, the source first.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
     source, target = pair
-    run = nli_spec(sizes, untrained_spec(base), source, (target,))
     paper, target_name, code = table_labels(sizes)
-    table_entries = score_cells(
-        sizes, table, f"untrained | enfake | {code}", untrained_spec(base), pair
-    )
-    table_entries += score_cells(
-        sizes,
-        table,
-        f"never saw the target | enfake | {code}",
-        source_only_spec(base),
-        pair,
-        False,
-    )
+    untrained = untrained_spec(base)
 
-    def majority(language):
-        return f"majority {language}|{language}"
+    row = f"untrained | enfake | {code}"
+    table_entries = score_cells(sizes, table, row, untrained, pair)
+    row = f"never saw the target | enfake | {code}"
+    table_entries += score_cells(sizes, table, row, source_only_spec(base), pair, source=False)
 
-    baselines = (
-        ("Fake-English", majority(source), ""),
-        (target_name, majority(target), ""),
-        ("Δ", majority(source), majority(target)),
-    )
-    for column, metric, minus in baselines:
-        row = f"majority class | {code}"
-        table_entries.append(
-            TableEntry(paper, table, row, f"XNLI {column}", base.seed, (run,), metric, 100.0, minus)
+    # the majority class of each language, and the Δ between the two
+    majority_source = f"majority {source}|{source}"
+    majority_target = f"majority {target}|{target}"
+    metrics_of_column = {
+        "XNLI Fake-English": (majority_source, ""),
+        f"XNLI {target_name}": (majority_target, ""),
+        "XNLI Δ": (majority_source, majority_target),
+    }
+    row = f"majority class | {code}"
+    runs = (nli_spec(sizes, untrained, source, (target,)),)
+    for column, (metric, minus) in metrics_of_column.items():
+        entry = TableEntry(
+            paper, table, row, column, base.seed, runs, metric, unit=100.0, minus=minus
         )
-    baselines_spec = nli_baselines_spec(sizes, untrained_spec(base), source, (target,))
-    return table_entries + nli_baseline_cells(
-        paper, table, f"XNLI {target_name}", base.seed, baselines_spec, target
-    )
+        table_entries.append(entry)
+
+    lexicon_free = nli_baselines_spec(sizes, untrained, source, (target,))
+    column = f"XNLI {target_name}"
+    table_entries += nli_baseline_cells(paper, table, column, base.seed, lexicon_free, target)
+    return table_entries
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
 def spec_with_shape(sizes: BilingualConfig, languages, seed: int, shape: Shape) -> PretrainSpec:
@@ -338,7 +346,7 @@ def spec_with_shape(sizes: BilingualConfig, languages, seed: int, shape: Shape) 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of str
         Languages of the model, the source first.
     seed : int
@@ -355,7 +363,7 @@ def fit_entry(sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -371,34 +379,34 @@ def fit_entry(sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, 
 
 
 def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[TableEntry]:
-    """Entries of Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in
-    for it at this scale.
+    """Table entries of K et al.'s Table 4 (depth), 5 (attention heads) or 6 (parameters).
+
+    The models are trained on Fake-English and Russian, or the language that stands in for Russian
+    at this scale.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     seed : int
         Seed of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
     pair = ("enfake", sizes.deep_target)
     table_entries = []
     for row in table_design(table).index:
         spec = spec_with_shape(sizes, pair, seed, shape_of(sizes, table, row))
         scores = score_cells(sizes, table, row, spec, pair)
-        table_entries += size_entries(sizes, table, row, spec, scores[0].runs) + scores
+        table_entries += size_entries(sizes, table, row, spec, scores[0].runs)
+        table_entries += scores
         if table in FIT_TABLES:
+            # claims compare rows only where the models fit their training text alike
             table_entries.append(fit_entry(sizes, table, row, spec, pair))
-    return table_entries + single_target_baselines(
-        sizes, table, spec_with_shape(sizes, pair, seed, sizes.deep.shape), pair
-    )
+
+    baseline = spec_with_shape(sizes, pair, seed, sizes.deep.shape)
+    table_entries += single_target_baselines(sizes, table, baseline, pair)
+    return table_entries
 
 # %% ../../nbs/04_architecture.ipynb #71105a64
 def table7_language_cells(
@@ -409,7 +417,7 @@ def table7_language_cells(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     row : str
         Label of the row.
     spec : PretrainSpec
@@ -418,11 +426,6 @@ def table7_language_cells(
         Languages of the model, the source first.
     language : str
         The language.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
     columns = f"XNLI {language}", f"NER {language}", ""
     return evaluation_cells(
@@ -431,21 +434,16 @@ def table7_language_cells(
 
 
 def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
-    """Entries of the models of Table 7: their sizes, and their scores in each language.
+    """Table entries of the models of K et al.'s Table 7: their sizes, and scores in each language.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of str
         Languages of the model, the source first.
     seed : int
         Seed of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
     table_entries = []
     for row in table_design("table7").index:
@@ -453,51 +451,51 @@ def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[Tab
         scores = []
         for language in languages:
             scores += table7_language_cells(sizes, row, spec, languages, language)
-        table_entries += size_entries(sizes, "table7", row, spec, scores[0].runs) + scores
+
+        # a size is shown once the runs of the row's first score are there
+        table_entries += size_entries(sizes, "table7", row, spec, scores[0].runs)
+        table_entries += scores
     return table_entries
 
 
 def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
-    """Entries of the baselines of Table 7, language by language; English itself is never an
-    unseen target.
+    """Table entries of the baselines of K et al.'s Table 7, language by language.
+
+    English, the source, has no model that never saw it.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of str
         Languages of the model, the source first.
     seed : int
         Seed of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
-    base = spec_with_shape(sizes, languages, seed, sizes.deep.shape)
     paper = table_labels(sizes)[0]
-    table_entries = []
+    targets = languages[1:]
+    base = spec_with_shape(sizes, languages, seed, sizes.deep.shape)
     untrained = untrained_spec(base)
     source_only = source_only_spec(base)
-    targets = languages[1:]
-    run = nli_spec(sizes, untrained, "en", targets)
-    baselines_spec = nli_baselines_spec(sizes, base, "en", targets)
+    nli_run = nli_spec(sizes, untrained, "en", targets)
+    lexicon_free = nli_baselines_spec(sizes, base, "en", targets)
+
+    table_entries = []
     for language in languages:
-        table_entries += table7_language_cells(
-            sizes, f"untrained | en | {language}", untrained, languages, language
-        )
+        row = f"untrained | en | {language}"
+        table_entries += table7_language_cells(sizes, row, untrained, languages, language)
         if language in targets:
             row = f"never saw the target | en | {language}"
             table_entries += table7_language_cells(sizes, row, source_only, languages, language)
+
+        # NLI alone: the majority class, and classifiers that see no lexicon
+        column = f"XNLI {language}"
         row = f"majority class | {language}"
         metric = f"majority {language}|{language}"
         table_entries.append(
-            TableEntry(paper, "table7", row, f"XNLI {language}", seed, (run,), metric, 100.0)
+            TableEntry(paper, "table7", row, column, seed, (nli_run,), metric, unit=100.0)
         )
-        table_entries += nli_baseline_cells(
-            paper, "table7", f"XNLI {language}", seed, baselines_spec, language
-        )
+        table_entries += nli_baseline_cells(paper, "table7", column, seed, lexicon_free, language)
     return table_entries
 
 
@@ -507,14 +505,9 @@ def table7_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One entry for each row, column and seed.
     """
     languages = ("en", *sizes.targets)
     return table7_model_cells(sizes, languages, seed) + table7_baseline_cells(
@@ -531,7 +524,7 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Entries of Tables 4 to 7; none on a corpus without a second language.
+    """Table entries of K et al.'s Tables 4 to 7; none on a corpus without a second language.
 
     Parameters
     ----------
@@ -553,7 +546,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
@@ -561,14 +554,16 @@ def cells(
         If the scale, corpus, a language, table or claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
-    names = select_tables(only, TABLES)
+    tables = select_tables(only, TABLES)
     if not sizes.targets:
         return select_claim_cells([], claim, sizes.seeds.rest)
     if sizes.deep_tuning:
+        # encoders of twelve layers may need fine-tuning settings of their own
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
+
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.rest):
-        for table in names:
+        for table in tables:
             if table == "table7":
                 table_entries += table7_cells(sizes, seed)
             else:
@@ -603,11 +598,6 @@ def grid(
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     claim : str, optional
         Claim ids with commas between; only the entries that these need. Empty for all.
-
-    Returns
-    -------
-    list
-        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own, claim))
 
@@ -620,7 +610,7 @@ AXES = {
 
 
 def architecture_points(tidy: pd.DataFrame) -> pd.DataFrame:
-    """A row a model of Tables 4 to 6, for the figures.
+    """Models of K et al.'s Tables 4 to 6, one row each, for the figures.
 
     Parameters
     ----------
@@ -633,17 +623,23 @@ def architecture_points(tidy: pd.DataFrame) -> pd.DataFrame:
         What the table varies (`layers`, `heads`, `share` as it came out), our means with their
         standard deviations (`XNLI Δ sd`), and the published Δ.
     """
-    frames = []
+    points = []
     for table in AXES:
-        part = tidy[(tidy.table == table) & tidy.row.isin(table_design(table).index)]
-        printed = part[part.column == "XNLI Δ"].set_index("row").published
-        wide = part.pivot(index="row", columns="column", values="value").assign(published=printed)
-        spread = part.pivot(index="row", columns="column", values="sd").add_suffix(" sd")
-        design = (
-            table_design(table)
-            .join([wide, spread], how="inner")
-            .assign(table=table, row=lambda d: d.index)
-        )
-        frames.append(design.rename(columns={"share": "wanted"}))
-    frame = pd.concat(frames, ignore_index=True)
-    return frame.assign(share=frame[MILLIONS] / frame.loc[frame.wanted == 1, MILLIONS].max())
+        design = table_design(table)
+        entries = tidy[(tidy.table == table) & tidy.row.isin(design.index)]
+
+        # a row a model, a column a measure
+        means = entries.pivot(index="row", columns="column", values="value")
+        deviations = entries.pivot(index="row", columns="column", values="sd").add_suffix(" sd")
+        means["published"] = entries[entries.column == "XNLI Δ"].set_index("row").published
+
+        models = design.join([means, deviations], how="inner")
+        models["table"] = table
+        models["row"] = models.index
+        points.append(models.rename(columns={"share": "wanted"}))
+
+    # parameters as a share of the baseline model's, as they came out
+    points = pd.concat(points, ignore_index=True)
+    baseline_millions = points.loc[points.wanted == 1, MILLIONS].max()
+    points["share"] = points[MILLIONS] / baseline_millions
+    return points

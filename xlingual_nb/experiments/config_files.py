@@ -126,8 +126,10 @@ def parse_scalar(kind, value, location: str):
     """
     if kind is object:
         return value
+    # TOML reads 1 as an integer, also where 1.0 is meant
     if kind is float and type(value) is int:
         return float(value)
+    # not isinstance: in Python true is an integer
     if type(value) is not kind:
         raise InputError(
             f"{location}: {value!r} is not {TYPE_NAMES[kind]}: write {TYPE_NAMES[kind]}"
@@ -161,21 +163,26 @@ def parse_data_split(table, location: str) -> DataSplit:
     InputError
         If `source` is missing or a value has the wrong type.
     """
-    named = [f.name for f in fields(DataSplit) if f.name != "parameters"]
+    field_names = [f.name for f in fields(DataSplit) if f.name != "parameters"]
     parameters = {}
     if isinstance(table, dict):
-        parameters = {k: v for k, v in table.items() if k not in named}
-    check_keys(table, [*named, *parameters], ["source"], location)
+        parameters = {k: v for k, v in table.items() if k not in field_names}
+    # every key beside the fields may be a parameter, so only a missing source is an error
+    check_keys(table, [*field_names, *parameters], ["source"], location)
+
     hints = get_type_hints(DataSplit)
-    values = {k: parse_scalar(hints[k], table[k], f"{location}.{k}") for k in named if k in table}
+    values = {
+        k: parse_scalar(hints[k], table[k], f"{location}.{k}") for k in field_names if k in table
+    }
+
     # the order of parameters is part of a run's id, the order in a file is not
-    order = {k: i for i, k in enumerate(PARAMETER_ORDER)}
-    ordered = sorted(parameters.items(), key=lambda item: order.get(item[0], len(order)))
+    position = {key: i for i, key in enumerate(PARAMETER_ORDER)}
+    ordered = sorted(parameters.items(), key=lambda item: position.get(item[0], len(position)))
     return DataSplit(**values, parameters=tuple(ordered))
 
 # %% ../../nbs/lib/7010_config_files.ipynb #b3ac65a6
 def parse_value(kind, value, location: str):
-    """A typed value from plain TOML values, field by field.
+    """A typed value from plain TOML values, recursively through dictionaries, lists and records.
 
     Parameters
     ----------
@@ -199,19 +206,26 @@ def parse_value(kind, value, location: str):
     """
     if kind is DataSplit:
         return parse_data_split(value, location)
+
     type_arguments = get_args(kind)
     if type(None) in type_arguments:
-        return parse_value(type_arguments[0], value, location)  # a field that may be left out
+        # an optional field that is there: `X | None` is read as `X`
+        return parse_value(type_arguments[0], value, location)
+
     if get_origin(kind) is dict:
-        if type_arguments[1] is DataSplit:
+        value_kind = type_arguments[1]
+        if value_kind is DataSplit:
             check_keys(value, SPLITS, (), location)
         table = require_table(value, location)
-        return {k: parse_value(type_arguments[1], v, f"{location}.{k}") for k, v in table.items()}
+        return {k: parse_value(value_kind, v, f"{location}.{k}") for k, v in table.items()}
+
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise InputError(f"{location}: {value!r} is no list: write [ ... ]")
+        item_kind = type_arguments[0]
         items = enumerate(value)
-        return tuple(parse_value(type_arguments[0], v, f"{location}[{i}]") for i, v in items)
+        return tuple(parse_value(item_kind, v, f"{location}[{i}]") for i, v in items)
+
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         return parse_record(kind, value, location)
     return parse_scalar(kind, value, location)
@@ -240,12 +254,17 @@ def parse_record(kind, value, location: str):
         If a key is unknown or missing, a value has the wrong type, or `kind` refuses it.
     """
     hints = get_type_hints(kind)
+
+    # required: what has no default
     if is_dataclass(kind):
         required_keys = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
     else:
         required_keys = [name for name in kind._fields if name not in kind._field_defaults]
+
     table = check_keys(value, hints, required_keys, location)
     arguments = {k: parse_value(hints[k], v, f"{location}.{k}") for k, v in table.items()}
+
+    # the class may refuse a combination of values: say where they stand
     try:
         return kind(**arguments)
     except InputError as error:
@@ -253,7 +272,7 @@ def parse_record(kind, value, location: str):
 
 # %% ../../nbs/lib/7010_config_files.ipynb #b035c917
 def merge_tables(base: dict, override: dict) -> dict:
-    """Two TOML tables as one: values of `override` replace those of `base`, key by key.
+    """A TOML table with some of its values replaced by those of another, recursively.
 
     Parameters
     ----------
@@ -265,6 +284,7 @@ def merge_tables(base: dict, override: dict) -> dict:
     merged = dict(base)
     for key, value in override.items():
         both_tables = isinstance(value, dict) and isinstance(base.get(key), dict)
+        # a table with a source is one piece of data, whose keys belong together
         if both_tables and "source" not in value:
             merged[key] = merge_tables(base[key], value)
         else:
@@ -287,14 +307,15 @@ def load_study_file(study: str) -> dict:
         If there is no such study; the message lists them.
     """
     folder = files("xlingual_nb") / "experiments" / "sizes"
-    paths = {
-        file.name.removesuffix(".toml"): file
-        for file in folder.iterdir()
-        if file.name.endswith(".toml")
+    path_of_study = {
+        path.name.removesuffix(".toml"): path
+        for path in folder.iterdir()
+        if path.name.endswith(".toml")
     }
-    if study not in paths:
-        raise unknown_key_error("study", study, sorted(paths))
-    return tomllib.loads(paths[study].read_text(encoding="utf-8"))
+
+    if study not in path_of_study:
+        raise unknown_key_error("study", study, sorted(path_of_study))
+    return tomllib.loads(path_of_study[study].read_text(encoding="utf-8"))
 
 # %% ../../nbs/lib/7010_config_files.ipynb #bad544cc
 def load_user_config(user_config) -> tuple[dict, str, Path]:
@@ -317,6 +338,7 @@ def load_user_config(user_config) -> tuple[dict, str, Path]:
     """
     if isinstance(user_config, dict):
         return user_config, "sizes", Path()
+
     path = Path(user_config).expanduser()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.absolute().parent
@@ -350,7 +372,9 @@ def resolve_file_paths(value, folder: Path):
 
 # %% ../../nbs/lib/7010_config_files.ipynb #d46c0ed4
 def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[str, str], dict]:
-    """All sections of a sizes file by scale and corpus, with `like` resolved.
+    """All sections of a TOML file of sizes by scale and corpus, with `like` resolved.
+
+    A section with `like = "laptop.micro"` has the keys of that section, and its own on top.
 
     Parameters
     ----------
@@ -367,6 +391,7 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
         If a section redefines one of `base_sections` or is like one that does not exist.
     """
     sections = {}
+    # the file has a table for each scale, and in it a section for each corpus
     check_keys(table, ("study", "languages", *SCALES), (), name)
     for scale in (key for key in table if key in SCALES):
         for corpus, values in require_table(table[scale], f"{name}, {scale}").items():
@@ -374,6 +399,7 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
             if (scale, corpus) in base_sections:
                 raise InputError(f"{location}: name yours otherwise, this is the study's")
             sections[scale, corpus] = require_table(values, location)
+
     # a section may be like one that is complete, not like one that is itself like another
     complete = dict(base_sections)
     complete.update((key, values) for key, values in sections.items() if "like" not in values)
@@ -405,7 +431,7 @@ def shipped_sections(study: str) -> dict[tuple[str, str], dict]:
 
 
 def load_sections(study: str, user_config) -> tuple[dict, dict]:
-    """Sections, and names of languages, of a study together with a user's own.
+    """Sections, and names of languages, of a study together with those of a user's own file.
 
     Parameters
     ----------
@@ -429,6 +455,8 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
     if not user_config:
         return shipped_sections(study), shipped_languages
     table, name, folder = load_user_config(user_config)
+
+    # the file has to say which study it is for
     if "study" not in table:
         raise InputError(
             f"{name}: no study: begin with study = '{study}', above the first [section]"
@@ -437,6 +465,7 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
         raise InputError(
             f"{name}: study = {table['study']!r}, and {study} is wanted here: name a file for {study}"
         )
+
     table = resolve_file_paths(table, folder)
     location = f"{name}, languages"
     user_languages = parse_value(dict[str, dict[str, str]], table.get("languages", {}), location)
@@ -480,13 +509,13 @@ def has_data_file(name: str) -> bool:
 
 
 def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
-    """The corpus of a scale: for `auto` the user's own, else the first whose data are there, else
+    """Name of the corpus that a study runs on: the one asked for, or for `auto` the best there is.
     the microworld.
 
     Parameters
     ----------
     sections : dict
-        As of `load_sections`.
+        Sections by scale and corpus, as of `load_sections`.
     scale : str
         Name of the scale, one of `config.SCALES`.
     corpus : str
@@ -498,6 +527,7 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
         If there is no such corpus, or the user has sections at other scales alone.
     """
     corpora = {c: values for (s, c), values in sections.items() if s == check_scale(scale)}
+
     if corpus in corpora:
         return corpus
     if corpus != "auto":
@@ -506,6 +536,8 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
             f"corpus {corpus!r} does not exist at scale {scale}: choose auto, "
             f"{' or '.join(corpora)}{suggestion}"
         )
+
+    # auto: a user's own corpus comes first
     if user_corpora := [c for c, values in corpora.items() if "own" in values]:
         return user_corpora[0]
     if user_sections := [f"{s}.{c}" for (s, c), values in sections.items() if "own" in values]:
@@ -514,6 +546,8 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
             f"no corpus of yours at scale {scale}, but {', '.join(user_sections)}: choose its scale, name a corpus, "
             f"or add {example}"
         )
+
+    # then real text whose file is in the data folder, else synthetic languages
     for name, values in corpora.items():
         if "needs" in values and has_data_file(values["needs"]):
             return name

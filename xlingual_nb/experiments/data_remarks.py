@@ -61,7 +61,7 @@ class DataFile(NamedTuple):
 
 
 def files_of(spec) -> list[DataFile]:
-    """The files that a spec reads itself.
+    """Data files that a run reads itself, not through the runs that it depends on.
 
     Parameters
     ----------
@@ -79,17 +79,20 @@ def files_of(spec) -> list[DataFile]:
     """
     if isinstance(spec, CorpusSpec):
         language = dict(spec.parameters).get("language", "")
-        paths = [locate_source(source) for source in source_parts(spec.source)]
-        return [
-            DataFile(path, "bible" if is_verse_file(path) else "text", language)
-            for path in paths
-            if path
-        ]
+        files = []
+        for source in source_parts(spec.source):
+            path = locate_source(source)
+            if path:
+                kind = "bible" if is_verse_file(path) else "text"
+                files.append(DataFile(path, kind, language))
+        return files
+
     if isinstance(spec, RecordsSpec):
         path = locate_records(spec_readers(spec)[spec.task], spec.source, spec.part)
-        return (
-            [DataFile(path, KIND_OF_TASK[spec.task])] if path and spec.task in KIND_OF_TASK else []
-        )
+        if path and spec.task in KIND_OF_TASK:
+            return [DataFile(path, KIND_OF_TASK[spec.task])]
+        return []
+
     if isinstance(spec, WordSpec):
         path = dictionary_file(spec.dictionary, spec.pair)
         return [DataFile(path, "dictionaries")] if path else []
@@ -122,7 +125,7 @@ def read_data(spec: CorpusSpec | RecordsSpec):
 
 
 def data_specs_of(runs: Iterable) -> list:
-    """The specs among runs and all that they read which read files themselves.
+    """Specs that read data files themselves, among some runs and all the runs that these depend on.
 
     Parameters
     ----------
@@ -135,11 +138,13 @@ def data_specs_of(runs: Iterable) -> list:
     """
     reads_files_of = {}
     todo = list(runs)
+    # every run once, whichever way it is reached
     while todo:
         spec = todo.pop()
         if spec not in reads_files_of:
             reads_files_of[spec] = isinstance(spec, (CorpusSpec, RecordsSpec, WordSpec))
             todo += parents(spec)
+
     return [spec for spec, reads_files in reads_files_of.items() if reads_files]
 
 # %% ../../nbs/lib/7010_data_remarks.ipynb #0d7a3d58
@@ -155,7 +160,7 @@ def _findings(file: DataFile, size: int, modified: int) -> tuple[list[str], bool
 def coverage_finding(
     dictionary: Dictionary, pair, texts, spelling: str, maximum: int, content: tuple[str, ...]
 ) -> str:
-    """What is odd about how many pairs of a dictionary the texts have.
+    """Remark on a bilingual dictionary of whose word pairs the texts have only a few.
 
     Parameters
     ----------
@@ -172,21 +177,28 @@ def coverage_finding(
     pairs = dictionary_pairs(dictionary, pair, texts)
     corpora = [apply_text_transforms(text.transforms, load_spec(text)) for text in texts]
     sentences = [looked_at(corpus, maximum) for corpus in corpora]
+
+    # a pair is usable if each word is in the text of its language
     first_words, second_words = [set(" ".join(side).split()) for side in sentences]
     n_usable = sum(first in first_words and second in second_words for first, second in pairs)
+
     if n_usable < FEW_PAIRS:
         # words may stand beside punctuation, or be spelt otherwise: search for them
         from ..measures.contextual_words import Finder
 
         finders = [Finder(words, spelling) for words in zip(*pairs)]
-        found = [find_numbers(finder, side) for finder, side in zip(finders, sentences)]
-        numbers = set(zip(*(finder.of for finder in finders)))
-        n_usable = sum(first in found[0] and second in found[1] for first, second in numbers)
+        first_found, second_found = [
+            find_numbers(finder, side) for finder, side in zip(finders, sentences)
+        ]
+        pair_numbers = set(zip(*(finder.of for finder in finders)))
+        n_usable = sum(
+            first in first_found and second in second_found for first, second in pair_numbers
+        )
     return few_pairs(n_usable, len(pairs), dictionary_file(dictionary, pair).name)
 
 
 def data_remarks(runs: Iterable) -> dict[str, list[str]]:
-    """What is odd about the files that runs read, before they read them.
+    """Remarks on the files that runs read, such as a dictionary with few usable pairs.
 
     Parameters
     ----------
@@ -208,13 +220,14 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
     def add(path, remark):
         remarks.setdefault(str(path), []).append(remark)
 
-    files = {}
+    spec_of_file = {}
     for spec in data_specs_of(runs):
         for file in files_of(spec):
-            if file not in files and file.path.is_file():
-                files[file] = spec
-    # of each file by itself
-    for file, spec in files.items():
+            if file not in spec_of_file and file.path.is_file():
+                spec_of_file[file] = spec
+
+    # each file by itself
+    for file, spec in spec_of_file.items():
         stat = file.path.stat()
         findings, is_wrong = _findings(file, stat.st_size, stat.st_mtime_ns)
         if is_wrong:
@@ -225,7 +238,8 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
             add(file.path, finding)
         if conversion := conversion_of(file.path):
             add(file.path, conversion)
-    # of a dictionary beside the texts in which its words are looked up
+
+    # a dictionary beside the texts in which its words are looked up
     for spec in data_specs_of(runs):
         path = isinstance(spec, WordSpec) and dictionary_file(spec.dictionary, spec.pair)
         if not path or spec.context != "text":
@@ -237,7 +251,8 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
         )
         if finding and finding not in remarks.get(str(path), ()):
             add(path, finding)
-    # of test files beside the training files
-    for path, leak in leak_findings(file.path for file in files).items():
+
+    # test files beside the training files
+    for path, leak in leak_findings(file.path for file in spec_of_file).items():
         add(path, leak)
     return remarks

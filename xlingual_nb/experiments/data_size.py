@@ -50,7 +50,7 @@ def amount_names(sizes: JointConfig) -> dict[int, str]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for entries_of_target in by_target:
@@ -151,7 +151,7 @@ def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[T
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     readings : sequence of str
         What more text means, some of `READINGS`.
     target : str
@@ -162,7 +162,7 @@ def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[T
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for method in sizes.methods:
@@ -182,14 +182,14 @@ def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[Table
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     checkpoint : str
         Folder, or name on the hub, of an external model; empty for none.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = ExternalCheckpointSpec(
         pin_revision(checkpoint), checkpoint_name(pin_revision(checkpoint))
@@ -233,7 +233,7 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     readings : sequence of str
         What more text means, some of `READINGS`.
     seed : int
@@ -242,7 +242,7 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     ends = [(n, name) for n, name in amount_names(sizes).items() if name in ("small", "large")]
@@ -272,7 +272,7 @@ def joint_table_cells(table_entries: list[TableEntry]) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     joint = []
     for c in table_entries:
@@ -315,7 +315,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

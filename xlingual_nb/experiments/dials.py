@@ -195,7 +195,7 @@ def setting_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     seed = measure.checkpoint.seed
     dial, _, setting = row.partition(" | ")
@@ -236,7 +236,7 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)
@@ -276,7 +276,7 @@ def preset_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)

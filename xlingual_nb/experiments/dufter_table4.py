@@ -42,7 +42,7 @@ def uses_microworld(sizes: BilingualConfig) -> bool:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     """
     return sizes.corpus.startswith("micro")
 
@@ -53,7 +53,7 @@ def table4_languages(sizes: BilingualConfig) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     """
@@ -96,7 +96,7 @@ def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     language : str
@@ -120,7 +120,7 @@ def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     """
@@ -152,7 +152,7 @@ def order_row_cells(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     row : str
@@ -163,7 +163,7 @@ def order_row_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     order_run = word_order_spec(sizes, spec, language)
     cells = []
@@ -189,7 +189,7 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of K's study at its scale.
+        Settings of K et al.'s study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
@@ -273,7 +273,7 @@ def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

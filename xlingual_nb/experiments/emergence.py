@@ -81,7 +81,7 @@ def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     row : str
         Label of the row.
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
@@ -160,7 +160,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

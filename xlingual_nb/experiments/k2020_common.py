@@ -55,7 +55,7 @@ def language_corpus(sizes: BilingualConfig, language: str, part: str = "train") 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code; `enfake` is Fake-English.
     part : str, default 'train'
@@ -72,7 +72,7 @@ def joint_vocabulary(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of str
         Languages of the model, the source first.
     kind : str, optional
@@ -99,12 +99,12 @@ def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:
 def bbert_spec(
     sizes: BilingualConfig, languages, seed: int, permutation: str = "", frequency=False, **switches
 ) -> PretrainSpec:
-    """Pretraining of a B-BERT (K section 3).
+    """Pretraining of a bilingual BERT (B-BERT; K et al. 2020, section 3).
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of str
         Languages of the model, the source first.
     seed : int
@@ -118,16 +118,19 @@ def bbert_spec(
         Further fields of `PretrainSpec`.
     """
     model_languages = []
-    for number, name in enumerate(languages):
-        corpus = language_corpus(sizes, name)
-        is_target = number > 0
+    for index, language in enumerate(languages):
+        corpus = language_corpus(sizes, language)
+        is_target = index > 0
         if frequency and is_target:
             corpus = replace(corpus, transforms=unigram_transforms(corpus.transforms))
-        transforms = ()
+
+        token_transforms = ()
         if permutation:
-            # the number seeds the transform: permute(0.5) becomes permute(0.5,1)
-            transforms = (permutation.replace(")", f",{number})"),)
-        model_languages.append(Language(name, corpus, transforms))
+            # the index seeds the random draws: permute(0.5) becomes permute(0.5,1)
+            token_transforms = (permutation.replace(")", f",{index})"),)
+        model_languages.append(Language(language, corpus, token_transforms))
+
+    # the caller's switches win over the study's own, such as its objective
     shape, training = sizes.base
     fields = dict(
         tokenizer=joint_vocabulary(sizes, languages), shape=shape, training=training, seed=seed
@@ -146,7 +149,7 @@ def bbert_spec_with_overlap(sizes: BilingualConfig, share: float, seed: int) -> 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     share : float
         Share of subword types in common, 0 to 1.
     seed : int
@@ -218,7 +221,7 @@ def labelled_split(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     task : str
@@ -242,7 +245,7 @@ def nli_test_sets(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     source : str
@@ -267,7 +270,7 @@ def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     source : str
@@ -291,7 +294,7 @@ def nli_baselines_spec(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     source : str
@@ -311,7 +314,7 @@ def ner_specs(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     source : str
@@ -334,12 +337,12 @@ def ner_specs(
 def retrieval_spec(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, target: str
 ) -> MeasureSpec:
-    """Retrieval between parallel sentences, at layer 0 and two thirds up the encoder.
+    """Retrieval of parallel sentences of the development text, at layer 0 and two thirds up.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     source : str
@@ -348,6 +351,7 @@ def retrieval_spec(
         Target language.
     """
 
+    # the text needs the script that the model was trained on, such as Fake-English's
     def dev_corpus(language):
         corpus = language_corpus(sizes, language, "dev")
         return replace(corpus, transforms=text_transforms(spec, language))
@@ -376,15 +380,14 @@ def evaluation_cells(
     minus: str = "",
     paper: str = "",
 ) -> list[TableEntry]:
-    """Entries of a row: NLI accuracy and NER F1 (percent) in a language, and retrieval between it
-    and the source.
+    """Table entries of a row: NLI accuracy and NER F1 in percent, and sentence retrieval ρ.
 
     All languages of the pair are tested by the same runs, so that rows and tables share them.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -405,41 +408,35 @@ def evaluation_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     source, *targets = pair
     accuracy_column, f1_column, rho_column = columns
-    cells = []
     paper = paper or reference_paper(sizes)
+    cells = []
 
-    def cell(column, runs, metric_of):
-        less = metric_of(target) if minus else ""
+    def add_score(column, runs, metric_of):
+        # a Δ is the score in the language `minus`, less the score in the target
+        metric = metric_of(minus or target)
+        subtracted = metric_of(target) if minus else ""
         cells.append(
             TableEntry(
-                paper, table, row, column, spec.seed, runs, metric_of(minus or target), 100.0, less
+                paper, table, row, column, spec.seed, runs, metric, unit=100.0, minus=subtracted
             )
         )
 
     if accuracy_column:
-        cell(
-            accuracy_column,
-            (nli_spec(sizes, spec, source, targets),),
-            lambda l: f"accuracy {l}|{l}",
-        )
+        nli_run = nli_spec(sizes, spec, source, targets)
+        # `accuracy es|es`: premise and hypothesis are both Spanish
+        add_score(accuracy_column, (nli_run,), lambda language: f"accuracy {language}|{language}")
     if f1_column:
-        cell(f1_column, ner_specs(sizes, spec, source, targets), lambda l: f"f1 {l}")
+        ner_runs = ner_specs(sizes, spec, source, targets)
+        add_score(f1_column, ner_runs, lambda language: f"f1 {language}")
+
+    # retrieval is a measure of two languages: none of the source with itself, and no Δ
     if rho_column and target != source and not minus:
-        cells.append(
-            TableEntry(
-                paper,
-                table,
-                row,
-                rho_column,
-                spec.seed,
-                (retrieval_spec(sizes, spec, source, target),),
-                "rho_upper",
-            )
-        )
+        run = retrieval_spec(sizes, spec, source, target)
+        cells.append(TableEntry(paper, table, row, rho_column, spec.seed, (run,), "rho_upper"))
     return cells
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #a8c28701
@@ -471,7 +468,7 @@ def nli_baseline_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     source = run.said.language
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
@@ -484,14 +481,15 @@ def nli_baseline_cells(
 def baseline_cells(
     sizes: BilingualConfig, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = ""
 ) -> list[TableEntry]:
-    """Entries of all baselines that a claim of transfer must exceed, for each target: the
-    untrained model, one that never saw the target, the majority class and the lexicon-free NLI
-    baselines.
+    """Table entries of all baselines that a claim of transfer must exceed, for each target.
+
+    They are the untrained model, one that never saw the target, the majority class and the
+    lexicon-free NLI baselines.
 
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     pair : sequence of str
@@ -506,28 +504,32 @@ def baseline_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     source, *targets = pair
     paper = paper or reference_paper(sizes)
-    baselines = {
+    accuracy_column = columns[0]
+    baseline_models = {
         "untrained": untrained_spec(base),
         "never saw the target": source_only_spec(base),
     }
+
     cells = []
     for target in targets:
-        for name, spec in baselines.items():
+        for name, spec in baseline_models.items():
             row = f"{name} | {source} | {target}"
             cells += evaluation_cells(sizes, table, row, spec, pair, target, columns, paper=paper)
-        accuracy_column = columns[0]
         if not accuracy_column:
             continue
+
+        # the majority class depends on the labels alone: any NLI run on these data measures it
         run = nli_spec(sizes, untrained_spec(base), source, targets)
-        metric = f"majority {target}|{target}"
         row = f"majority class | {target}"
+        metric = f"majority {target}|{target}"
         cells.append(
-            TableEntry(paper, table, row, accuracy_column, base.seed, (run,), metric, 100.0)
+            TableEntry(paper, table, row, accuracy_column, base.seed, (run,), metric, unit=100.0)
         )
+
         lexicon_free = nli_baselines_spec(sizes, base, source, targets)
         cells += nli_baseline_cells(paper, table, accuracy_column, base.seed, lexicon_free, target)
     return cells

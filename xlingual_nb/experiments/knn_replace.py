@@ -141,7 +141,7 @@ def laboratory_space_spec(sizes: LaboratoryConfig, fit: str = "vecmap", draw: in
     Parameters
     ----------
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     fit : str
         How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
         `nothing`.
@@ -161,7 +161,7 @@ def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     row : str
         Label of the row.
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     """
@@ -204,7 +204,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     first, *targets = languages
     dictionary = Dictionary(source, "odd")
@@ -245,7 +245,7 @@ def mapping_row(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     one, target = run.pair
     return [
@@ -260,14 +260,14 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     train, dev, _ = laboratory_text(sizes)
     paper = reference_paper(sizes)
@@ -308,7 +308,7 @@ def script_shift(sizes: TrilingualConfig, language: str) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     """
@@ -322,7 +322,7 @@ def script_corpus(sizes: TrilingualConfig, language: str) -> CorpusSpec:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     """
@@ -335,7 +335,7 @@ def script_nli_records(sizes: TrilingualConfig, language: str, part: str) -> Lab
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     part : str
@@ -351,7 +351,7 @@ def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -376,7 +376,7 @@ def dictionary_source(sizes: TrilingualConfig) -> str:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return "micro" if corpus_spec(sizes, "en").source.startswith("micro/") else "muse"
 
@@ -389,7 +389,7 @@ def base_space_spec(
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : sequence of Language
         Languages with their texts.
     tokenizer : TokenizerSpec
@@ -414,7 +414,7 @@ def base_model_spec(
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     inverted : bool
@@ -449,7 +449,7 @@ def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     """
@@ -468,14 +468,14 @@ def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     languages = ("en", *sizes.targets)
@@ -572,7 +572,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
@@ -596,14 +596,14 @@ def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : TrilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     model = base_model_spec(sizes, XNLI_SEEDS[0])
 

@@ -155,7 +155,7 @@ def row_spec(
     row : str
         Label of the row.
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     reading : str, default 'paper'
@@ -266,7 +266,7 @@ def row_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     model = measure.checkpoint
     metrics = {"diagonal": "diagonal"} if table == "figure5" else columns
@@ -314,7 +314,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
@@ -354,7 +354,7 @@ def default_seeds(sizes: LaboratoryConfig, ident: str) -> int:
     Parameters
     ----------
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     ident : str
         Identifier of the row.
     """

@@ -100,7 +100,7 @@ def shift_columns(sizes: JointConfig) -> dict[str, tuple]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def shift_rows(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     direction : str
@@ -131,7 +131,7 @@ def shift_rows(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     depth = sizes.base.shape.layers
     runs_of_target = with_average(shifts)
@@ -154,7 +154,7 @@ def shift_baseline_specs(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     direction : str
@@ -196,7 +196,7 @@ def shift_baseline_rows(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     direction : str
@@ -209,7 +209,7 @@ def shift_baseline_rows(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     depth = sizes.base.shape.layers
     columns = shift_columns(sizes)
@@ -249,7 +249,7 @@ def translation_cells(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     direction : str
@@ -260,7 +260,7 @@ def translation_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     depth = sizes.base.shape.layers
     metrics = {
@@ -292,7 +292,7 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
 
     def cell(label, column, run, name):
@@ -314,7 +314,7 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     spec : PretrainSpec
@@ -323,7 +323,7 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for target in sizes.shifts.targets:
@@ -339,7 +339,7 @@ def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEn
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     run : ShiftSpec
@@ -348,7 +348,7 @@ def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEn
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     figures = ((FIGURE7, "converted"), (FIGURE8, "bleu"))
     layers = range(sizes.base.shape.layers + 1)
@@ -404,14 +404,14 @@ def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
@@ -448,7 +448,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
@@ -480,14 +480,14 @@ def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     targets = sizes.shifts.targets

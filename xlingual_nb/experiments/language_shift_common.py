@@ -56,7 +56,7 @@ def fine_tuning_above(sizes: JointConfig, frozen: int) -> FineTuning:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     frozen : int
         Number of frozen blocks; 0 fine-tunes everything.
     """
@@ -73,7 +73,7 @@ def shifted_nli_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     frozen : int
@@ -109,7 +109,7 @@ def table4_row(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
         Label of the row.
     seed : int
@@ -124,7 +124,7 @@ def table4_row(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     targets = sizes.shifts.transfer
 
@@ -143,7 +143,7 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
         Label of the row.
     run : run spec
@@ -152,7 +152,7 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     paper = shift_paper(sizes)
     return [
@@ -167,7 +167,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     name : str
         Label of the way.
     run : run spec
@@ -176,7 +176,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = table4_row(sizes, name, run.seed, run, "plain {}")
     return table_entries + table4_row(
@@ -190,14 +190,14 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     layer = middle_layer(spec)
@@ -236,7 +236,7 @@ def mean_estimation_text(sizes: JointConfig, language: str, parallel: bool):
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     parallel : bool
@@ -258,7 +258,7 @@ def few_sentence_shift_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
@@ -299,14 +299,14 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     if not in_microworld(sizes):
         return []

@@ -43,7 +43,7 @@ def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpe
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     seed : int
@@ -72,7 +72,7 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     """
@@ -92,7 +92,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
         Label of the row.
     spec : run spec
@@ -103,7 +103,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = identity_spec(sizes, spec)
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
@@ -131,14 +131,14 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     if not (in_microworld(sizes) or sizes.checkpoint):
         return []
@@ -188,7 +188,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
         Label of the row.
     spec : run spec
@@ -199,7 +199,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = IdentityClassesSpec(identity_spec(sizes, spec))
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
@@ -223,14 +223,14 @@ def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     if not in_microworld(sizes):
         return []
@@ -257,7 +257,7 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     task : str
@@ -280,7 +280,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
         Label of the row.
     spec : run spec
@@ -293,7 +293,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = erasure_spec(sizes, spec, task)
     targets = sizes.shifts.targets
@@ -318,7 +318,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     task : str
@@ -327,7 +327,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = erasure_spec(sizes, spec, task)
     targets = sizes.shifts.targets
@@ -353,14 +353,14 @@ def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     if not in_microworld(sizes):
         return []

@@ -122,7 +122,7 @@ def checkpoint_shift_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     tenth = scale_layer(10, depth)
     eleventh = scale_layer(11, depth)
@@ -154,7 +154,7 @@ def checkpoint_nli_records(sizes: JointConfig, bound: int, kind=RecordsSpec) -> 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     bound : int
         Maximum number of sentences or pairs; 0 for all.
     kind : type
@@ -181,7 +181,7 @@ def checkpoint_nli_cells(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : ExternalCheckpointSpec
         The external checkpoint.
     depth : int
@@ -192,7 +192,7 @@ def checkpoint_nli_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     half = scale_layer(6, depth)
     weights = sizes.shifts.weights
@@ -230,14 +230,14 @@ def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     checkpoint : str
         Folder, or name on the hub, of an external model; empty for none.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

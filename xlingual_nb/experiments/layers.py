@@ -136,7 +136,7 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     zero : run spec
         Zero-shot run of the task, in which all layers are trained.
 
@@ -157,7 +157,7 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     seed : int
@@ -166,7 +166,7 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     languages = evaluation_languages(sizes, task)
@@ -207,7 +207,7 @@ def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     part : str
         Part of the data: `train`, `dev` or `test`.
     """
@@ -225,7 +225,7 @@ def langid_languages(sizes: JointConfig) -> list[str]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def langid_spec(sizes: JointConfig, encoder) -> LanguageIdSpec:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     encoder : run spec
         Run that makes the encoder.
     """
@@ -278,14 +278,14 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     run = langid_spec(sizes, spec)
@@ -338,7 +338,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

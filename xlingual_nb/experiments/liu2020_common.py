@@ -36,12 +36,12 @@ NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove"
 def text_spec(
     sizes: JointConfig, language: str, sentences: int, part: str = "train", **dials
 ) -> CorpusSpec:
-    """The first sentences of a language's text.
+    """The first sentences of a language's text, written in the language's script.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     sentences : int
@@ -49,17 +49,18 @@ def text_spec(
     part : str, default 'train'
         Part of the data: `train`, `dev` or `test`.
     **dials
-        Parameters of the text other than the section's.
+        Parameters of the text's source, in place of the section's.
     """
     spec = corpus_spec(sizes, language, part)
     parameters = dict(spec.parameters) | dict(sentences=sentences) | dials
-    order = sorted(
-        parameters.items(),
-        key=lambda kv: (
-            PARAMETER_ORDER.index(kv[0]) if kv[0] in PARAMETER_ORDER else len(PARAMETER_ORDER)
-        ),
-    )
-    return replace(spec, parameters=tuple(order), transforms=script_transforms(language))
+
+    # the order of parameters is part of a run's id: the known ones in a fixed order, others last
+    def position(item):
+        name, _ = item
+        return PARAMETER_ORDER.index(name) if name in PARAMETER_ORDER else len(PARAMETER_ORDER)
+
+    ordered = tuple(sorted(parameters.items(), key=position))
+    return replace(spec, parameters=ordered, transforms=script_transforms(language))
 
 
 def vocabulary_spec(sizes: JointConfig) -> TokenizerSpec | PretrainedVocabularySpec:
@@ -68,7 +69,7 @@ def vocabulary_spec(sizes: JointConfig) -> TokenizerSpec | PretrainedVocabularyS
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     kind, size = sizes.vocabulary
     if kind in PRETRAINED_VOCABULARIES:
@@ -84,7 +85,7 @@ def joint_languages(sizes: JointConfig, sentences: int) -> tuple[Language, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     sentences : int
         Number of sentences of each language.
     """
@@ -95,12 +96,12 @@ READINGS = ("steps", "epochs", "reads")
 
 
 def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Training:
-    """Schedule of BERT for an amount of text.
+    """Schedule of BERT's pretraining for an amount of text.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     sentences : int
         Number of sentences of each language.
     reading : str
@@ -109,22 +110,25 @@ def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Train
     """
     training = sizes.base.training
     if reading == "reads":
+        # steps=0: the number of epochs decides
         return replace(training, steps=0, epochs=sizes.word2vec.epochs)
     if reading == "steps":
         return training
+
+    # equal epochs: the number of steps in proportion to the text
     share = sentences / max(sizes.sentences)
     return replace(training, steps=max(1, round(training.steps * share)))
 
 
 def static_settings(sizes: JointConfig, method: str, sentences: int, reading: str):
-    """Settings of static vectors for an amount of text.
+    """Training settings of static word vectors for an amount of text.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     method : str
-        `bert`, `word2vec`, `fasttext` or `glove`.
+        `word2vec`, `fasttext` or `glove`.
     sentences : int
         Number of sentences of each language.
     reading : str
@@ -139,7 +143,8 @@ def static_settings(sizes: JointConfig, method: str, sentences: int, reading: st
     settings = getattr(sizes, method)
     if reading != "steps":
         return settings
-    # as many steps as on the most text
+
+    # equal steps: less text is read more often, for as many steps as the most text takes
     epochs = settings.epochs * max(sizes.sentences) / sentences
     return replace(settings, epochs=max(1, round(epochs)))
 
@@ -147,12 +152,12 @@ def static_settings(sizes: JointConfig, method: str, sentences: int, reading: st
 def bert_spec(
     sizes: JointConfig, sentences: int, seed: int, reading: str = "steps", **switches
 ) -> PretrainSpec:
-    """Pretraining of BERT on so many sentences of each language.
+    """Pretraining of BERT on a number of sentences of each language.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     sentences : int
         Number of sentences of each language.
     seed : int
@@ -168,12 +173,15 @@ def bert_spec(
     InputError
         If there is no such reading.
     """
+    check_choice("reading", reading, READINGS)
     fields = dict(
         tokenizer=vocabulary_spec(sizes),
         shape=sizes.base.shape,
         seed=seed,
-        training=training_schedule(sizes, sentences, check_choice("reading", reading, READINGS)),
+        training=training_schedule(sizes, sentences, reading),
     )
+
+    # the caller's switches win over the study's own
     fields |= sizes.switches
     fields |= switches
     return PretrainSpec(joint_languages(sizes, sentences), **fields)
@@ -182,12 +190,12 @@ def bert_spec(
 def static_spec(
     sizes: JointConfig, method: str, sentences: int, seed: int, reading: str = "steps", **switches
 ) -> EmbedSpec:
-    """Static vectors of all languages in one joint space, on so many sentences of each.
+    """Static word vectors of all languages in one joint space, on a number of sentences of each.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     method : str
         `word2vec`, `fasttext` or `glove`.
     sentences : int
@@ -212,6 +220,8 @@ def static_spec(
         window=sizes.window,
         seed=seed,
     )
+
+    # the caller's switches win over the study's own
     fields |= switches
     return EmbedSpec(joint_languages(sizes, sentences), vocabulary_spec(sizes), **fields)
 
@@ -224,7 +234,7 @@ def model_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     method : str
         `bert`, `word2vec`, `fasttext` or `glove`.
     sentences : int
@@ -259,7 +269,7 @@ def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> Wo
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
@@ -281,7 +291,7 @@ def queried_targets(sizes: JointConfig) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return tuple(target for target in sizes.targets if target not in sizes.unasked)
 
@@ -292,7 +302,7 @@ def non_identical_options(sizes: JointConfig) -> dict:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return dict(dictionary=replace(sizes.dictionary, identical=False))
 
@@ -314,12 +324,12 @@ def two_thirds_layer(spec) -> int:
 def retrieval_cells(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
-    """Entries of a row: word retrieval by a model for one target.
+    """Table entries of a row: word retrieval by a model, from English into one target.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -334,22 +344,27 @@ def retrieval_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
-    ordinary = word_retrieval_spec(sizes, spec, target)
+    all_words = word_retrieval_spec(sizes, spec, target)
+    # identical strings in two languages are found without any cross-lingual knowledge
     without_identical = word_retrieval_spec(sizes, spec, target, **non_identical_options(sizes))
+    # each language's mean vector is subtracted
     centred = word_retrieval_spec(sizes, spec, target, centred=True)
+
     metrics = [
-        ("MRR", ordinary, "mrr"),
+        ("MRR", all_words, "mrr"),
         ("MRR without identical", without_identical, "mrr"),
         ("MRR centred", centred, "mrr"),
-        ("P@1", ordinary, "p1"),
+        ("P@1", all_words, "p1"),
     ]
     if isinstance(spec, PretrainSpec):
-        metrics.append(("MRR two thirds up", ordinary, f"layers {two_thirds_layer(spec)} mrr"))
+        metrics.append(("MRR two thirds up", all_words, f"layers {two_thirds_layer(spec)} mrr"))
+
+    paper = reference_paper(sizes)
     return [
-        TableEntry(reference_paper(sizes), table, row, column, seed, (run,), name)
-        for column, run, name in metrics
+        TableEntry(paper, table, row, column, seed, (run,), metric)
+        for column, run, metric in metrics
     ]
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #7c79eb73

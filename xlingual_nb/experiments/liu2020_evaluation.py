@@ -45,7 +45,7 @@ def nli_records(sizes: JointConfig, language: str, part: str) -> LabelledRecords
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     part : str
@@ -65,7 +65,7 @@ def frozen_nli_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     readout : Readout
@@ -84,12 +84,12 @@ def frozen_nli_spec(
 def nli_metric_cells(
     sizes: JointConfig, run, label, column: str, seed: int, metric: str
 ) -> list[TableEntry]:
-    """Entries of a metric of an NLI run for each target and for their mean, in percent.
+    """Table entries of one metric of an NLI run, for each target and for their mean, in percent.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     run : run spec
         Run that the entries read their numbers from.
     label : callable
@@ -104,17 +104,16 @@ def nli_metric_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
+    # `accuracy es|es`: premise and hypothesis are both Spanish
+    metrics = {target: f"{metric} {target}|{target}" for target in sizes.targets}
+    metrics["mean"] = mean_of_metrics(tuple(metrics.values()))
 
-    def of(target):
-        return f"{metric} {target}|{target}"
-
-    mean = mean_of_metrics(tuple(of(t) for t in sizes.targets))
-    targets = [(t, of(t)) for t in sizes.targets] + [("mean", mean)]
+    paper = reference_paper(sizes)
     return [
-        TableEntry(reference_paper(sizes), "figure2", label(t), column, seed, (run,), name, 100.0)
-        for t, name in targets
+        TableEntry(paper, "figure2", label(target), column, seed, (run,), name, unit=100.0)
+        for target, name in metrics.items()
     ]
 
 
@@ -126,7 +125,7 @@ def nli_cells(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     label : callable
@@ -141,7 +140,7 @@ def nli_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for readout in sizes.readouts:
@@ -183,7 +182,7 @@ def retrieval_options(sizes: JointConfig) -> dict[str, dict]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return dict(zip(COLUMNS, ({}, non_identical_options(sizes), dict(centred=True), {})))
 
@@ -191,13 +190,14 @@ def retrieval_options(sizes: JointConfig) -> dict[str, dict]:
 def retrieval_baseline_cells(
     sizes: JointConfig, table: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Entries of the baselines of word retrieval: the untrained encoder, random vectors, and
-    identical or similar strings.
+    """Table entries of the baselines of word retrieval.
+
+    They are the untrained encoder, random vectors, and identical or similar strings.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     target : str
@@ -208,7 +208,7 @@ def retrieval_baseline_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     paper = reference_paper(sizes)
     spec = untrained_spec(bert_spec(sizes, max(sizes.sentences), seed))
@@ -219,6 +219,7 @@ def retrieval_baseline_cells(
         row = baseline_label(name, target)
         table_entries.append(TableEntry(paper, table, row, column, seed, (run,), metric))
 
+    # chance and strings need no trained vectors: runs on the untrained encoder measure them
     for column, options in retrieval_options(sizes).items():
         run = word_retrieval_spec(sizes, spec, target, **options)
         strings_run = WordFloorsSpec(run, sizes.learnt)
@@ -234,13 +235,14 @@ def retrieval_baseline_cells(
 def retrieval_mapping_cells(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
-    """Entries of a model whose English is mapped to the target by a rotation learnt from half of
-    the dictionary.
+    """Table entries of the ceiling: English mapped to the target by a supervised rotation.
+
+    The rotation is learnt from half of the dictionary (orthogonal Procrustes).
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     row : str
@@ -255,15 +257,14 @@ def retrieval_mapping_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
+    paper = reference_paper(sizes)
     table_entries = []
     for column, options in retrieval_options(sizes).items():
         run = WordFloorsSpec(word_retrieval_spec(sizes, spec, target, **options), sizes.learnt)
         metric = "mapped p1" if column == "P@1" else "mapped mrr"
-        table_entries.append(
-            TableEntry(reference_paper(sizes), table, row, column, seed, (run,), metric)
-        )
+        table_entries.append(TableEntry(paper, table, row, column, seed, (run,), metric))
     return table_entries
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e
@@ -274,7 +275,7 @@ def nli_mapping_cells(sizes: JointConfig, spec, label, seed: int, **readings) ->
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     label : callable
@@ -287,7 +288,7 @@ def nli_mapping_cells(sizes: JointConfig, spec, label, seed: int, **readings) ->
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     mapped = []
     for target in queried_targets(sizes):
@@ -306,7 +307,7 @@ def random_vectors_spec(sizes: JointConfig, seed: int) -> EmbedSpec:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     """
@@ -316,20 +317,22 @@ def random_vectors_spec(sizes: JointConfig, seed: int) -> EmbedSpec:
 
 
 def frozen_nli_baseline_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of the NLI baselines: the untrained encoder, the majority class, random vectors
-    (shared strings) and lexicon-free classifiers.
+    """Table entries of the baselines of NLI on frozen vectors.
+
+    They are the untrained encoder, the majority class, random vectors (which transfer by shared
+    strings alone) and classifiers without a lexicon.
 
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     untrained = untrained_spec(bert_spec(sizes, max(sizes.sentences), seed))
     random_vectors = random_vectors_spec(sizes, seed)
@@ -340,9 +343,14 @@ def frozen_nli_baseline_cells(sizes: JointConfig, seed: int) -> list[TableEntry]
     table_entries = nli_cells(sizes, untrained, label("untrained"), seed)
     table_entries += nli_cells(sizes, untrained, label("majority"), seed, "majority")
     table_entries += nli_cells(sizes, random_vectors, label("shared strings"), seed)
-    records = {l: nli_records(sizes, l, "test") for l in (SOURCE, *sizes.targets)}
-    tests = tuple((test, test) for test in records.values())
-    run = NliFloorsSpec(nli_records(sizes, SOURCE, "train"), tests, records[SOURCE])
+
+    # without a lexicon: lengths and set differences of premise and hypothesis
+    languages = (SOURCE, *sizes.targets)
+    records_of_language = {l: nli_records(sizes, l, "test") for l in languages}
+    tests = tuple((records, records) for records in records_of_language.values())
+    train = nli_records(sizes, SOURCE, "train")
+    run = NliFloorsSpec(train, tests, records_of_language[SOURCE])
+    # they pool no vectors, so each column of pooling shows the same number
     for readout, name in product(sizes.readouts, WITHOUT_LEXICON):
         column = ACCURACY[readout.pool]
         table_entries += nli_metric_cells(sizes, run, label(name), column, seed, name)

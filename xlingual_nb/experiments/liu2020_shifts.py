@@ -85,7 +85,7 @@ def parallel_text(sizes: JointConfig, language: str) -> CorpusSpec | RecordsSpec
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     """
@@ -103,7 +103,7 @@ def check_shift_texts(sizes: JointConfig) -> None:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def in_microworld(sizes: JointConfig) -> bool:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return sizes.corpus.startswith("micro")
 
@@ -195,7 +195,7 @@ def shift_paper(sizes: JointConfig) -> str:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return "liu2020b" if set(sizes.shifts.targets) <= set(published_targets("liu2020")) else OURS
 
@@ -207,7 +207,7 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     """
@@ -236,7 +236,7 @@ def translation_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     direction : str
@@ -261,7 +261,7 @@ def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : PretrainSpec
         Pretraining run of the model.
     target : str
@@ -308,7 +308,7 @@ def check_checkpoint(sizes: JointConfig, checkpoint: str) -> None:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     checkpoint : str
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -341,7 +341,7 @@ def with_checkpoint(sizes: JointConfig, checkpoint: str) -> JointConfig:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     checkpoint : str
         Folder, or name on the hub, of an external model; empty for none.
 

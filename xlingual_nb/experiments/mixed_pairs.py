@@ -50,7 +50,7 @@ def language_pair_cells(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     row : str
         Label of the row.
     spec : PretrainSpec
@@ -63,7 +63,7 @@ def language_pair_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     make_spec = nli_baselines_spec if metric in FLOORS else nli_spec
     language = {"enfake": "enfake", "target": target}
@@ -105,7 +105,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

@@ -52,7 +52,7 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     column : str
         Label of the column.
     pair : sequence of str
@@ -84,7 +84,7 @@ def column_cells(
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     column : str
@@ -97,7 +97,7 @@ def column_cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
     name = f"enfake-{target} | enfake"
@@ -121,7 +121,7 @@ def with_table_fine_tuning(sizes: BilingualConfig, table: str) -> BilingualConfi
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     """
@@ -161,7 +161,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

@@ -117,7 +117,7 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     reading : str
@@ -130,7 +130,7 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
     target_cells = []
@@ -148,7 +148,7 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     target : str
         Target language.
     seed : int
@@ -157,7 +157,7 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row and column.
+        One for each row and column: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
     plain = bbert_spec(sizes, pair, seed)
@@ -208,7 +208,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

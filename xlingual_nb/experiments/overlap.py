@@ -71,7 +71,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : BilingualConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     share : float
         Share of subword types in common, 0 to 1.
     seed : int
@@ -117,7 +117,7 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     pair = ("enfake", "en")
     spec = bbert_spec_with_overlap(sizes, share, seed)

@@ -54,7 +54,7 @@ def table1_languages(sizes: JointConfig) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     six = tuple(l for l in published(PAPER, TABLE).column.unique() if l in queried_targets(sizes))
     return six or queried_targets(sizes)
@@ -66,7 +66,7 @@ def pos_records(sizes: JointConfig) -> tuple[RecordsSpec, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     if sizes.corpus.startswith("micro"):
         world = tuple((k, v) for k, v in sizes.text["train"].parameters if k == "vocabulary")
@@ -83,7 +83,7 @@ def word_classes_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
@@ -128,7 +128,7 @@ def table1_method(sizes: JointConfig) -> str:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     return "bert" if "bert" in sizes.methods else sizes.methods[0]
 
@@ -139,7 +139,7 @@ def table_address(sizes: JointConfig) -> tuple[str, str]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def class_row(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     row : str
@@ -181,7 +181,7 @@ def class_row(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     source, number = source_and_metric
     languages = table1_languages(sizes)
@@ -207,14 +207,14 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     n_sentences = max(sizes.sentences)
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
@@ -263,7 +263,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

@@ -56,19 +56,21 @@ def check_seeds(seeds, location: str) -> None:
     InputError
         If one of them is below 0 or above `len(SEEDS)`.
     """
+    # several numbers of seeds, as for D's sets of rows, are checked under their names
     if hasattr(seeds, "_asdict"):
-        named = {f".{key}": n for key, n in seeds._asdict().items()}
+        named_seeds = {f".{name}": n for name, n in seeds._asdict().items()}
     else:
-        named = {"": seeds}
-    for key, n in named.items():
+        named_seeds = {"": seeds}
+
+    for suffix, n in named_seeds.items():
         if not 0 <= n <= len(SEEDS):
             raise InputError(
-                f"{location}.seeds{key} = {n}: there are {len(SEEDS)} seeds: write {len(SEEDS)} at most"
+                f"{location}.seeds{suffix} = {n}: there are {len(SEEDS)} seeds: write {len(SEEDS)} at most"
             )
 
 
 def read_section(study: str, scale: str, corpus: str, values: dict, languages: dict):
-    """Sizes of a study from the plain values of a section of its TOML file.
+    """Settings of a study, typed and checked, from the plain values of a section of its TOML file.
 
     Parameters
     ----------
@@ -95,11 +97,16 @@ def read_section(study: str, scale: str, corpus: str, values: dict, languages: d
     """
     location = f"{values.get('own', study + '.toml')}, {scale}.{corpus}"
     settings = {k: v for k, v in values.items() if k not in META_KEYS}
+
+    # what the section's place in the file says is no key of it
     context = dict(scale=scale, corpus=corpus, label=corpus, languages=languages)
     for key in context:
         if key in settings:
             raise InputError(f"{location}: {key!r} does not stand in a section: leave it out")
+
     sizes = parse_value(STUDIES[study], settings | context, location)
+
+    # switches are fields of the pretraining's spec
     for key in getattr(sizes, "switches", ()):
         if key not in SETTABLE:
             raise unknown_key_error(f"{location}.switches", key, SETTABLE)
@@ -130,12 +137,12 @@ def shipped_config(study: str, scale: str, corpus: str):
 
 # %% ../../nbs/lib/7030_scales.ipynb #7e7b3f49
 def with_languages(sizes, languages: str):
-    """Sizes of a study for other languages than the section's.
+    """Settings of a study for other languages than the section's.
 
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : str
         Targets with commas between (`en` may be among them), or the one language of D's
         laboratory.
@@ -154,11 +161,14 @@ def with_languages(sizes, languages: str):
     named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
     for language in named:
         check_language(sizes, language)
+
+    # English, the source, may be left out of a list of targets
     others = [language for language in named if language != "en"]
-    # English may be left out of a list of targets
     is_section = sizes.section_languages() in (named, ["en", *others])
     if not named or is_section:
         return sizes
+
+    # results of other languages stand under a label of their own, such as "micro-tr-fr"
     relabelled = replace(sizes, label="-".join((sizes.corpus, *(others or named))))
     return relabelled.for_languages(named)
 
@@ -169,7 +179,7 @@ def reference_paper(sizes) -> str:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -211,7 +221,7 @@ def published_targets(study: str) -> tuple[str, ...]:
 
 # %% ../../nbs/lib/7030_scales.ipynb #3ac3ee56
 def load_config(study: str, scale: str, corpus: str = "auto", languages: str = "", user_config=""):
-    """Sizes of a study at a scale on a corpus.
+    """Settings of a study at a scale on a corpus, for the languages asked for.
 
     Parameters
     ----------
@@ -240,14 +250,18 @@ def load_config(study: str, scale: str, corpus: str = "auto", languages: str = "
     sections, language_names = load_sections(study, user_config)
     corpus = choose_corpus(sections, scale, corpus)
     section = sections[scale, corpus]
+    is_user_section = "own" in section
+
     if user_config:
         sizes = read_section(study, scale, corpus, section, language_names)
     else:
         sizes = shipped_config(study, scale, corpus)
-    if "own" in section and study == "k2020":
+    if is_user_section and study == "k2020":
         sizes = sizes.with_targets(sizes.targets)
     sizes = with_languages(sizes, languages)
-    if "own" in section or (user_config and languages):
+
+    # shipped sections are known to fit their data
+    if is_user_section or (user_config and languages):
         check_data(sizes, section.get("own", f"{study}.toml"))
     return sizes
 
@@ -371,7 +385,7 @@ def laboratory_text(sizes: LaboratoryConfig) -> tuple[CorpusSpec, CorpusSpec, To
     Parameters
     ----------
     sizes : LaboratoryConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------

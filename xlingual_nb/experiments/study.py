@@ -70,7 +70,7 @@ def load_metrics(run, store) -> dict:
 
 
 def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
-    """Number of a table entry: the mean over its runs, in the entry's unit.
+    """Number of a table entry for one seed: the mean over its runs, in the entry's unit.
 
     Parameters
     ----------
@@ -94,6 +94,7 @@ def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
             value -= get_metric(values, cell.minus)
         return value
 
+    # a unit of 100 turns a share into percent
     return cell.unit * float(np.mean([value_of_run(values) for values in metrics]))
 
 
@@ -151,7 +152,7 @@ def is_complete(cell: TableEntry, store) -> bool:
 
 
 def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
-    """Observations of the table entries whose runs are all in the store, a row each.
+    """Measured numbers of the table entries whose runs are all in the store, a row each.
 
     Parameters
     ----------
@@ -170,20 +171,21 @@ def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
     """
     metrics_of = cache(lambda run: load_metrics(run, store))
     rows = []
-    for c in cells:
-        if not is_complete(c, store):
+    for entry in cells:
+        if not is_complete(entry, store):
             continue
-        step = metrics_of(c.runs[0])[c.step] if c.step else float("nan")
+
+        # the mean of several runs, such as NER taggers, stands under the id of the first
+        first_run = entry.runs[0]
+        step = metrics_of(first_run)[entry.step] if entry.step else float("nan")
         # an entry that states its own amount needs no metrics
-        metrics = [metrics_of(run) for run in c.runs] if c.amount is None else []
-        number = entry_value(c, metrics)
-        rows.append(
-            (c.paper, c.table, c.row, c.column, corpus, c.seed, number, run_id(c.runs[0]), step)
-        )
-    return pd.DataFrame(
-        rows,
-        columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"],
-    )
+        metrics = [metrics_of(run) for run in entry.runs] if entry.amount is None else []
+        number = entry_value(entry, metrics)
+        address_of_entry = (entry.paper, entry.table, entry.row, entry.column, corpus, entry.seed)
+        rows.append((*address_of_entry, number, run_id(first_run), step))
+
+    columns = ["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"]
+    return pd.DataFrame(rows, columns=columns)
 
 # %% ../../nbs/lib/7020_study.ipynb #df0b8fb2
 ADDRESS_COLUMNS = ["paper", "table", "row", "column", "seed", "run_id"]
@@ -231,7 +233,7 @@ def select_observed(cells: Iterable[TableEntry], observations: pd.DataFrame) -> 
 
 
 def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd.DataFrame:
-    """How many seeds of how many are there, for each row and column that lacks some.
+    """How many of the wanted seeds are measured, for each row and column that lacks some.
 
     Parameters
     ----------
@@ -247,16 +249,16 @@ def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd
         missing.
     """
     measured = set(addresses(observations))
-    frame = pd.DataFrame(
-        [(c.row, c.column, address(c) in measured) for c in cells],
-        columns=["row", "column", "there"],
+    entries = pd.DataFrame(
+        [(entry.row, entry.column, address(entry) in measured) for entry in cells],
+        columns=["row", "column", "is_measured"],
     )
-    counts = (
-        frame.groupby(["row", "column"], sort=False).there.agg(["sum", "size"]).query("sum < size")
-    )
-    return (counts["sum"].astype(str) + " of " + counts["size"].astype(str)).unstack(
-        fill_value="", sort=False
-    )
+
+    # of each row and column, the seeds measured ("sum") and wanted ("size")
+    counts = entries.groupby(["row", "column"], sort=False).is_measured.agg(["sum", "size"])
+    incomplete = counts.query("sum < size")
+    text = incomplete["sum"].astype(str) + " of " + incomplete["size"].astype(str)
+    return text.unstack(fill_value="", sort=False)
 
 # %% ../../nbs/lib/7020_study.ipynb #80429d88
 def deduplicate(cells: list[TableEntry]) -> list[TableEntry]:
@@ -308,7 +310,7 @@ def make_missing_runs(
     patient: bool = True,
     executor=None,
 ) -> None:
-    """Run whatever the store lacks of the table entries.
+    """Run whatever the table entries need and the store lacks.
 
     Parameters
     ----------
@@ -331,6 +333,7 @@ def make_missing_runs(
     from xlingual_nb.runs.cluster import executor_of_environment
     from xlingual_nb.runs.engine import run
 
+    # the caller's executor, else the command line's or the environment's, else this machine
     executor = executor or executor_of_environment(device)
     if executor is None and patient and device == "cpu":
         executor = executors.Processes(device=device)
@@ -455,19 +458,23 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     compared = set()
     preconditions = set()
     for test in claim.tests:
-        reading = test.table.partition("-")[2]
+        reading = test.table.partition("-")[2]  # `released` of `table2-released`
         baseline = claim.floor if test.floor is None else test.floor
-        from_floor = test.minus == "floor"
-        compared_rows = {*test.plus, *(() if from_floor else test.minus)}
+
+        # a test compares the rows `plus` with the rows `minus`, or with their own baseline
+        from_baseline = test.minus == "floor"
+        compared_rows = {*test.plus, *(() if from_baseline else test.minus)}
         rows = {*compared_rows, *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
+
         baseline_rows = set()
         for row in rows:
             baseline_rows |= set(published.floor_names(baseline + test.learnt_floor, row))
         subtracted_rows = set()
-        if test.net or from_floor:
+        if test.net or from_baseline:
             for row in compared_rows:
                 subtracted_rows |= set(published.floor_names(baseline, row))
+
         compared |= set(product([reading], compared_rows | subtracted_rows, columns))
         preconditions |= set(product([reading], rows | baseline_rows, columns))
         if test.fit:
@@ -479,7 +486,7 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
 def select_claim_cells(
     cells: Iterable[TableEntry], ids: str, default_seeds: int
 ) -> list[TableEntry]:
-    """The table entries that some claims need.
+    """The table entries that some claims need: what they compare, and their preconditions.
 
     Parameters
     ----------
@@ -505,13 +512,15 @@ def select_claim_cells(
     cells = list(cells)
     if not ids:
         return cells
-    claims = {c.id: c for c in published.claims()}
+    claims = {claim.id: claim for claim in published.claims()}
     precondition_seeds = SEEDS[:default_seeds]
     selected = set()
 
-    def table_key(c):
-        printed = published.stand_in(c.paper).printed
-        return c.table.partition("-")[2], printed(c.table, c.row), printed(c.table, c.column)
+    # claims name tables, rows and columns as the paper prints them
+    def table_key(entry):
+        printed = published.stand_in(entry.paper).printed
+        reading = entry.table.partition("-")[2]
+        return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
     for name in (n.strip() for n in ids.split(",")):
         if name not in claims:
@@ -519,24 +528,27 @@ def select_claim_cells(
                 f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all"
             )
         compared, preconditions = compared_and_precondition_keys(claims[name])
-        paper_cells = [c for c in cells if c.paper == claims[name].paper]
+        paper_cells = [entry for entry in cells if entry.paper == claims[name].paper]
         if compared.isdisjoint(map(table_key, paper_cells)):
             raise InputError(f"claim={ids!r}: {name} compares no row of this study")
-        for c in paper_cells:
-            key = table_key(c)
-            is_precondition = key in preconditions and c.seed in precondition_seeds
+        for entry in paper_cells:
+            key = table_key(entry)
+            is_precondition = key in preconditions and entry.seed in precondition_seeds
             if key in compared or is_precondition:
-                selected.add(c)
-    rows = {(c.table, c.row, c.seed) for c in selected}
+                selected.add(entry)
 
-    def is_stated_by_selected_row(c):
-        return c.amount is not None and (c.table, c.row, c.seed) in rows
+    # a selected row also shows what it states of itself, such as its number of parameters
+    selected_rows = {(entry.table, entry.row, entry.seed) for entry in selected}
 
-    return [c for c in cells if c in selected or is_stated_by_selected_row(c)]
+    def is_stated_by_selected_row(entry):
+        is_stated = entry.amount is not None
+        return is_stated and (entry.table, entry.row, entry.seed) in selected_rows
+
+    return [entry for entry in cells if entry in selected or is_stated_by_selected_row(entry)]
 
 # %% ../../nbs/lib/7020_study.ipynb #78df185b
 def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
-    """Digests of the data, the code and the runs that a study's numbers rest on.
+    """Digests of the data, the code and the runs that a study's numbers rest on, a row each.
 
     Parameters
     ----------
@@ -550,12 +562,15 @@ def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
         characters; of a remark, what is odd about a file.
     """
     runs = unique_runs(cells)
-    data = {}
+    digest_of_source = {}
     for run in runs:
-        data |= source_digests(run)
-    rows = [("data", name, digest[:12]) for name, digest in sorted(data.items())]
+        digest_of_source |= source_digests(run)
+
+    # twelve characters of a digest are enough to compare
+    rows = [("data", name, digest[:12]) for name, digest in sorted(digest_of_source.items())]
     rows += [("code", stage, digest_of(code)[:12]) for stage, code in code_behind(runs).items()]
     rows.append(("runs", str(len(runs)), " ".join(sorted(run_id(run)[:12] for run in runs))))
-    for path, lines in data_remarks(runs).items():
-        rows.append(("remark", Path(path).name, "; ".join(lines)))
+
+    for path, remarks in data_remarks(runs).items():
+        rows.append(("remark", Path(path).name, "; ".join(remarks)))
     return pd.DataFrame(rows, columns=["of", "what", "digest"])

@@ -27,12 +27,14 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def fill_template(sizes, template: str, language: str) -> str:
-    """A source with the names of a language filled in; `{part}` is left to the reader.
+    """A data source with the names of a language filled in: `xnli/{language}` becomes `xnli/es`.
+
+    `{part}` is left to the reader of the source.
 
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     template : str
         Source such as `xnli/{language}`.
     language : str
@@ -45,7 +47,7 @@ def fill_template(sizes, template: str, language: str) -> str:
     """
     names = sizes.languages.get(language, {}) | {"language": language, "part": "{part}"}
 
-    def name(match):
+    def name_of(match):
         if match[1] in names:
             return names[match[1]]
         raise InputError(
@@ -53,7 +55,7 @@ def fill_template(sizes, template: str, language: str) -> str:
             f"add it under [languages.{language}]"
         )
 
-    return PLACEHOLDER.sub(name, template)
+    return PLACEHOLDER.sub(name_of, template)
 
 # %% ../../nbs/lib/7020_study_data.ipynb #7973d1fb
 def available_languages(sizes) -> list[str]:
@@ -62,7 +64,7 @@ def available_languages(sizes) -> list[str]:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -70,13 +72,15 @@ def available_languages(sizes) -> list[str]:
         The microworld's presets, or the languages that have all names that the section's sources
         use, or those that the section names itself.
     """
-    if all(part.source.startswith("micro/") for part in sizes.text.values()):
+    if all(split.source.startswith("micro/") for split in sizes.text.values()):
         from xlingual_nb.microworld.typology import PRESETS
 
         return list(PRESETS)
+
+    # sources such as "bible/{bible}" can be read in every language that has that name
     required_names = set()
-    for part in sizes.text.values():
-        required_names |= {*PLACEHOLDER.findall(part.source)}
+    for split in sizes.text.values():
+        required_names |= {*PLACEHOLDER.findall(split.source)}
     required_names -= {"language"}
     if required_names:
         return [l for l, names in sizes.languages.items() if required_names <= names.keys()]
@@ -89,7 +93,7 @@ def check_language(sizes, language: str) -> str:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
 
@@ -98,10 +102,15 @@ def check_language(sizes, language: str) -> str:
     InputError
         If it has none; the message lists the languages and says how to bring one.
     """
+    # languages that the section names itself need not be in the list of available ones
+    named_languages = list(sizes.section_languages())
     shifts = getattr(sizes, "shifts", None)
-    named = [*sizes.section_languages(), *(shifts.languages if shifts else ())]
-    if language in (available := available_languages(sizes)) or language in named:
+    if shifts:
+        named_languages += shifts.languages
+    available = available_languages(sizes)
+    if language in available or language in named_languages:
         return language
+
     raise InputError(
         f"no text in {language!r} at scale {sizes.scale} on corpus {sizes.corpus}, which has "
         f"{', '.join(available)}: choose another corpus, or bring your own with --sizes (see data/README.md)"
@@ -114,7 +123,7 @@ def get_data_split(sizes, group: str, part: str) -> DataSplit:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     group : str
         `text`, or the name of a task.
     part : str
@@ -158,12 +167,12 @@ def shared_spec(kind: type, *values) -> CorpusSpec | RecordsSpec:
 def corpus_spec(
     sizes, language: str, part: str = "train", transforms: tuple[str, ...] = ()
 ) -> CorpusSpec:
-    """Spec of the text of a language, with its names filled in.
+    """Spec of the text of a language, with the language's names filled in.
 
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     language : str
         Language code.
     part : str, default 'train'
@@ -176,15 +185,15 @@ def corpus_spec(
     InputError
         If the section has no text in the language.
     """
-    p = get_data_split(sizes, "text", part)
+    split = get_data_split(sizes, "text", part)
     language = check_language(sizes, language)
 
     def fill(value):
         return fill_template(sizes, value, language) if isinstance(value, str) else value
 
-    parameters = tuple((key, fill(value)) for key, value in p.parameters)
-    source = fill_template(sizes, p.source, language)
-    return shared_spec(CorpusSpec, source, p.part or "train", parameters, transforms)
+    parameters = tuple((key, fill(value)) for key, value in split.parameters)
+    source = fill(split.source)
+    return shared_spec(CorpusSpec, source, split.part or "train", parameters, transforms)
 
 
 def records_spec(
@@ -199,7 +208,7 @@ def records_spec(
     Parameters
     ----------
     sizes : BilingualConfig | JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         `nli` or `ner`.
     language : str
@@ -247,7 +256,7 @@ def required_data(sizes) -> list[tuple[str, str, str]]:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
 
     Returns
     -------
@@ -261,12 +270,14 @@ def required_data(sizes) -> list[tuple[str, str, str]]:
 
 # %% ../../nbs/lib/7020_study_data.ipynb #42f7a96f
 def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
-    """Specs of all data that a study reads, by the key of the section that names them.
+    """Specs of all data that a study reads, by the key of the TOML section that names them.
+
+    A key is such as `mine.toml, laptop.bible.text.train (es)`.
 
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     name : str
         Name of the sizes file, for messages.
 
@@ -283,15 +294,20 @@ def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
             spec = corpus_spec(sizes, language, part)
         else:
             spec = records_spec(sizes, group, language, part)
+
+        # reading its digest finds out whether a file is there
         try:
             spec.source_digests()
         except InputError as error:
             raise InputError(f"{location}: {error}{download_hint(spec.source)}") from None
+
+        # one file for two languages: the source lacks a placeholder for the language
         first_language = language_of_source.setdefault((group, part, spec.source), language)
         if first_language != language:
             raise InputError(
                 f"{location}: {spec.source} is {first_language}'s: write {{language}} in its name"
             )
+
         specs[location] = spec
     return specs
 
@@ -356,7 +372,7 @@ def check_data(sizes, name: str) -> None:
     Parameters
     ----------
     sizes : config
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     name : str
         Name of the sizes file, for messages.
 

@@ -146,7 +146,7 @@ def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     pieces : int
         Maximum number of subwords in an input; 0 for whole inputs.
     reading : str
@@ -169,7 +169,7 @@ def window_bert_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     sentences : int
         Number of sentences of each language.
     pieces : int
@@ -196,7 +196,7 @@ def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     **readings
@@ -222,7 +222,7 @@ def retrieval_rows(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     label : callable
@@ -239,7 +239,7 @@ def retrieval_rows(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     paper = reference_paper(sizes)
     table_entries = []
@@ -260,7 +260,7 @@ def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> Table
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     model : str
         Name of the model in row labels.
     spec : PretrainSpec
@@ -314,7 +314,7 @@ def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     return [replace(cell, table=FIGURE3) for cell in table_entries]
 
@@ -326,7 +326,7 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     seed : int
@@ -335,7 +335,7 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
 
@@ -363,7 +363,7 @@ def window_mapping_rows(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
         Name of the table, such as `table4`.
     model : str
@@ -376,7 +376,7 @@ def window_mapping_rows(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
 
     def map_supervised(run):
@@ -394,7 +394,7 @@ def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
@@ -415,7 +415,7 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
     reading : str
@@ -424,7 +424,7 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for (amount, sentences), pieces in product(
@@ -454,14 +454,14 @@ def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for window in (sizes.window, *sizes.windows.spans):
@@ -504,7 +504,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------

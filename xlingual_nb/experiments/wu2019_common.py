@@ -82,7 +82,7 @@ def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     languages = [test.language for test in zero.tests if test.language != SOURCE]
     table_entries = []
@@ -189,7 +189,7 @@ def task_split(sizes: JointConfig, task: str, part: str) -> DataSplit:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     part : str
@@ -206,7 +206,7 @@ def labelled_task_records(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     language : str
@@ -235,7 +235,7 @@ def is_single_world(sizes: JointConfig) -> bool:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     for task in ("documents", "ner", "pos", "parsing"):
         for part in getattr(sizes.tasks, task).values():
@@ -250,7 +250,7 @@ def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     """
@@ -270,7 +270,7 @@ def has_training_records(sizes: JointConfig, task: str, language: str) -> bool:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     language : str
@@ -291,7 +291,7 @@ def supervised_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     """
@@ -341,7 +341,7 @@ def load_labels(sizes: JointConfig, key: str, spec: RecordsSpec) -> frozenset:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     key : str
         Key of the section, for messages.
     spec : RecordsSpec
@@ -368,7 +368,7 @@ def task_labels(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     language : str
@@ -403,7 +403,7 @@ def check_task_records(sizes: JointConfig, task: str) -> None:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
 

@@ -85,7 +85,7 @@ def missing_keys(sizes: JointConfig) -> list[str]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     missing = []
     for task, part in product(TASKS, ("train", "dev", "test")):
@@ -160,7 +160,7 @@ def fine_tuned_spec(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     encoder : run spec
@@ -202,7 +202,7 @@ def lexicon_free_nli_spec(sizes: JointConfig) -> NliFloorsSpec:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     languages = evaluation_languages(sizes, "nli")
     tests = [labelled_task_records(sizes, "nli", l, "test") for l in languages]
@@ -231,7 +231,7 @@ def task_baselines(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     column : str
         Label of the column.
     name : str
@@ -272,7 +272,7 @@ def rows_by_setting(
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     spec : run spec
@@ -334,7 +334,7 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table = TASKS[task].table
     table_entries = []
@@ -354,7 +354,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     task : str
         Name of the task, such as `nli`.
     seed : int
@@ -363,7 +363,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     task_table = TASKS[task]
@@ -412,7 +412,7 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     row_makers = {
         partial(zero_shot_label, f"zero-shot, {CENTRED}"): zero,
@@ -436,7 +436,7 @@ def requested_tables(sizes: JointConfig, only: str) -> list[str]:
     Parameters
     ----------
     sizes : JointConfig
-        Sizes of the study at its scale.
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
     only : str
         Numbers of tables or figures with commas between, such as `4,7`, or `all`.
 
@@ -490,7 +490,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One entry for each row, column and seed.
+        One for each row, column and seed: the runs and metric that its number is read from.
 
     Raises
     ------
