@@ -38,14 +38,16 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5070_probe.ipynb #9ce5f2b8
 def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
-    """Plain sentences as ids of the encoder's own tokenizer, without special tokens, shifted and
-    reversed as its view says.
+    """Token ids of plain sentences, without special tokens, as an encoder reads them in a language.
+
+    Offsets are added, and the order is reversed, where the model was trained so.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : iterable of str
     view : LanguageView or str
+        The language: offsets of its content and special tokens, and its direction.
 
     Returns
     -------
@@ -61,20 +63,22 @@ def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
         raise InputError(f"{sentences[:40]!r} is one string: give a list of sentences")
     sentences = list(sentences)
     require(sentences, f"no sentences of {view.name!r}: give at least one")
-    odd = next((s for s in sentences if not isinstance(s, str)), "")
-    require(odd == "", f"{odd!r} is among the sentences of {view.name!r}: give text alone")
-    # A special token that a text spells out, as `[MASK]`, is text.
+    not_text = next((s for s in sentences if not isinstance(s, str)), "")
+    require(
+        not_text == "", f"{not_text!r} is among the sentences of {view.name!r}: give text alone"
+    )
+
+    # a special token that a text spells out, as `[MASK]`, is text
     encoded = encoder.tokenizer(
         sentences, add_special_tokens=False, split_special_tokens=True, verbose=False
     )
-
     specials = encoder.tokenizer.all_special_ids
     unknown = encoder.tokenizer.unk_token_id
 
     def shift_row(row):
         row = np.asarray(row, np.int32)
         is_special = np.isin(row, specials)
-        # A vocabulary that has special tokens among its words or subwords may still give one.
+        # a vocabulary that has special tokens among its words or subwords may still give one
         if unknown is not None:
             row = np.where(is_special, unknown, row).astype(np.int32)
         return row + np.where(is_special, view.special_offset, view.token_offset)
@@ -126,14 +130,17 @@ def framed_states(encoder: Encoder, sentences: Encoded, view):
 def pooled_vectors(
     encoder: Encoder, sentences: Encoded, view, layers, pooling: str | SentenceTransformer = "mean"
 ) -> dict[int, torch.Tensor]:
-    """A vector for each sentence.
+    """Sentence vectors by layer: mean, [CLS], or as a sentence-transformer pools its tokens.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids, without special tokens.
     view : LanguageView or str
+        The language: offset of its ids, positions, direction.
     layers : iterable of int
+        0 is the embeddings.
     pooling : {"mean", "cls"} or SentenceTransformer
         Mean of the content tokens (Dufter & Schütze 2020, 2.2.1), the vector of the first
         special token, or what a folder of sentence-transformers does with the last layer,
@@ -152,23 +159,29 @@ def pooled_vectors(
     if pooling == "mean":
         return sentence_vectors(encoder, sentences, view, layers, probe_budget(encoder))
     require(encoder.model is not None, f"{encoder.path} holds static vectors: use --pooling mean")
-    is_card = isinstance(pooling, SentenceTransformer)
-    prefix, suffix = encoder.frame(view)
+
+    # a sentence-transformer may leave its prompt out of the pooling, and cut texts
+    is_sentence_transformer = isinstance(pooling, SentenceTransformer)
+    prefix, suffix = encoder.frame(view)  # special tokens around a sentence
     n_prompt = 0
-    if is_card:
+    if is_sentence_transformer:
         n_prompt = len(prefix) + int(encode_text(encoder, [pooling.prompt or "a"], view).lengths[0])
         if pooling.max_tokens:
             sentences = sentences.truncate(pooling.max_tokens - len(prefix) - len(suffix))
     sentences, _ = fit(encoder, sentences, view)
+
+    # batches are sorted by length: `numbers` says which sentences a batch has
     vectors = {layer: [None] * len(sentences) for layer in layers}
     for numbers, states, is_token in framed_states(encoder, sentences, view):
-        if is_card:
-            rows = dict.fromkeys(layers, pooling.vectors(states[-1], is_token, n_prompt))
+        if is_sentence_transformer:
+            pooled = pooling.vectors(states[-1], is_token, n_prompt)  # (batch, D)
+            rows = dict.fromkeys(layers, pooled)
         else:
-            rows = {layer: states[layer][:, 0] for layer in layers}
+            rows = {layer: states[layer][:, 0] for layer in layers}  # [CLS], (batch, H)
         for layer in layers:
             for number, row in zip(numbers, rows[layer]):
                 vectors[layer][number] = row
+
     return {layer: torch.stack(rows) for layer, rows in vectors.items()}
 
 
@@ -176,7 +189,7 @@ POOLINGS = ("mean", "cls", "model")
 
 
 def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
-    """What `pooled_vectors` takes for a name of `POOLINGS`.
+    """The pooling of a name: itself, or for "model" what the folder of a sentence-transformer says.
 
     Parameters
     ----------
@@ -200,8 +213,11 @@ def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
             f"{encoder.path}: the tokenizer puts no special token before a sentence, so its first state "
             "is of a word: use --pooling mean",
         )
+
     if name != "model":
         return name
+    # modules.json of sentence-transformers
+
     card = read_sentence_transformer(encoder.path)
     if card is None:
         raise InputError(
@@ -272,26 +288,24 @@ def probe_texts(
 
 # %% ../../nbs/lib/5070_probe.ipynb #d45982c3
 def directed_precision(vectors: dict[str, dict]) -> list[dict]:
-    """Precision at one from each language to each other, at each layer.
+    """Precision at one of retrieval by cosine, from each language to each other, at each layer.
 
     Parameters
     ----------
     vectors : dict of dict of Tensor, shape (items, H)
-        By language and layer, parallel.
+        By language and layer; item i means the same in every language.
 
     Returns
     -------
     list of dict
         `source`, `target`, `layer` and `value`.
     """
-
-    def value(a, b, layer):
-        return float(hits(vectors[a][layer], vectors[b][layer]).double().mean())
-
     rows = []
     for source, target in permutations(vectors, 2):
         for layer in vectors[source]:
-            precision = value(source, target, layer)
+            # chance that the nearest vector of the target language is the right one
+            is_hit = hits(vectors[source][layer], vectors[target][layer])
+            precision = float(is_hit.double().mean())
             rows.append(dict(source=source, target=target, layer=layer, value=precision))
     return rows
 
@@ -302,9 +316,9 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
     Parameters
     ----------
     name : str
-        What is checked, for messages.
+        Name of the argument that is checked, for messages.
     corpora : dict of Encoded
-        By language.
+        Sentences or words by language, as token ids.
 
     Returns
     -------
@@ -316,18 +330,20 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
     InputError
         If they have not, or a language's items are no ids.
     """
-    unaligned = next(
+    no_ids = next(
         (language for language, items in corpora.items() if not isinstance(items, Encoded)), None
     )
+
     require(
-        unaligned is None,
-        f"{name} of {unaligned!r} is no `Encoded`: have encode_text make ids of the sentences",
+        no_ids is None,
+        f"{name} of {no_ids!r} is no `Encoded`: have encode_text make ids of the sentences",
     )
     require(
         len(corpora) != 1,
         f"{name} holds {', '.join(corpora)} alone: give two languages or more; "
         "masked_perplexity takes one",
     )
+
     sizes = {language: len(items) for language, items in corpora.items()}
     if not sizes or len(set(sizes.values())) > 1:
         raise InputError(
@@ -337,15 +353,16 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
 
 # %% ../../nbs/lib/5070_probe.ipynb #3c8e51fa
 def mu_rows(rows: list[dict], depth: int) -> list[dict]:
-    """µ of each two languages (Dufter & Schütze 2020, 2.2.1).
+    """The multilinguality score µ of each pair of languages (Dufter & Schütze 2020, 2.2.1).
 
-    The mean of ρ and τ, both ways, at layers 0 and `upper_layer(depth)`; left out where one
-    of these is missing.
+    It is the mean of sentence retrieval ρ and word translation τ, in both directions, at layer
+    0 and two thirds of the way up; a pair without all eight values is left out.
 
     Parameters
     ----------
     rows : list of dict
-        Of `directed_precision`, with their `measure` and `n`.
+        A value each: `measure` ("rho", "tau" or another), `source`, `target`, `layer`, `value`
+        and `n`, the number of items.
     depth : int
         Transformer blocks of the encoder.
 
@@ -354,21 +371,26 @@ def mu_rows(rows: list[dict], depth: int) -> list[dict]:
     list of dict
         `measure`, `source`, `target`, `value` and `n`.
     """
+    # values of ρ and τ by pair of languages, in either direction
     layers = {0, upper_layer(depth)}
-    values = {}
+    rows_by_pair = {}
     for row in rows:
         if row["measure"] in ("rho", "tau") and row["layer"] in layers:
-            values.setdefault(frozenset((row["source"], row["target"])), []).append(row)
+            pair = frozenset((row["source"], row["target"]))
+            rows_by_pair.setdefault(pair, []).append(row)
 
-    def mu(of):
-        return dict(
-            value=float(np.mean([row["value"] for row in of])), n=min(row["n"] for row in of)
+    scores = []
+    n_values = 2 * 2 * len(layers)  # ρ and τ, both directions
+    for pair_rows in rows_by_pair.values():
+        if len(pair_rows) != n_values:
+            continue
+        mu = float(np.mean([row["value"] for row in pair_rows]))
+        n_items = min(row["n"] for row in pair_rows)
+        first = pair_rows[0]
+        scores.append(
+            dict(measure="mu", source=first["source"], target=first["target"], value=mu, n=n_items)
         )
-
-    def both(of):
-        return dict(measure="mu", source=of[0]["source"], target=of[0]["target"])
-
-    return [both(of) | mu(of) for of in values.values() if len(of) == 2 * 2 * len(layers)]
+    return scores
 
 # %% ../../nbs/lib/5070_probe.ipynb #64aed1b4
 COLUMNS = ["measure", "source", "target", "layer", "value", "n"]
@@ -382,7 +404,7 @@ def probe(
     seed=0,
     pooling: str | SentenceTransformer = "mean",
 ) -> pd.DataFrame:
-    """How multilingual an encoder is, one row a number.
+    """Measures of how multilingual an encoder is, as a table with one value a row.
 
     Parameters
     ----------
@@ -396,14 +418,14 @@ def probe(
     seed : int
         Decides which tokens are masked for the perplexity.
     pooling : {"mean", "cls"} or SentenceTransformer
-        As `pooled_vectors` takes it. With a `SentenceTransformer` there is its one vector a
-        sentence, shown as the last layer, and no perplexity, for `parallel` holds its prompts.
+        How token vectors become a sentence vector. With a `SentenceTransformer` that vector is
+        shown as the last layer, and there is no perplexity, for `parallel` holds its prompts.
 
     Returns
     -------
     DataFrame
         measure, source, target, layer, value, n. "rho": sentence retrieval from source to target
-        (precision at one); "tau": the same for words; "mu" of both together (`mu_rows`; no layer);
+        (precision at one); "tau": the same for words; "mu" of both together (no layer);
         "perplexity" of each source (no target, no layer; left out without a masked-LM head). n is
         the number of items, of mu the smaller one. Caveats: `measures.remarks`.
 
@@ -413,53 +435,65 @@ def probe(
         For fewer than two languages, languages of different sizes, sentences that are no ids, and
         ids or layers that the encoder lacks.
     """
-    is_card = isinstance(pooling, SentenceTransformer)
+    is_sentence_transformer = isinstance(pooling, SentenceTransformer)
     if layers is None:
-        layers = (encoder.depth,) if is_card else range(encoder.depth + 1)
+        layers = (encoder.depth,) if is_sentence_transformer else range(encoder.depth + 1)
     layers = check_layers(encoder, layers)
-    with onednn_linear_layers(encoder.model):
+
+    has_perplexity = encoder.head and not is_sentence_transformer
+    with onednn_linear_layers(encoder.model):  # faster on a CPU
         rows = comparisons(encoder, parallel, dictionary, layers, pooling)
-        for language, sentences in parallel.items() if encoder.head and not is_card else ():
+        for language, sentences in parallel.items() if has_perplexity else ():
             nll, n_masked = nll_of_masked_sentences(
                 encoder, sentences, language, seed, budget=probe_budget(encoder)
             )
             value = math.exp(nll / n_masked)
             rows.append(dict(measure="perplexity", source=language, value=value, n=len(sentences)))
+
+    # µ and perplexity have no layer: integers that may be missing
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict(layer="Int64"))
 
 
 def comparisons(encoder: Encoder, parallel, dictionary, layers, pooling) -> list[dict]:
-    """The rows of `probe` that compare two languages.
+    """Sentence retrieval ρ, word translation τ and their mean µ between each two languages.
 
     Parameters
     ----------
-    encoder, parallel, dictionary, layers, pooling
-        As in `probe`.
+    encoder : Encoder
+    parallel, dictionary : dict of Encoded
+        Sentences and words by language; entry i says the same in every language. `dictionary`
+        may be None.
+    layers : iterable of int
+    pooling : {"mean", "cls"} or SentenceTransformer
+        How token vectors become a sentence vector.
 
     Returns
     -------
     list of dict
+        `measure`, `source`, `target`, `layer`, `value` and `n`; µ has no layer.
     """
     rows = []
     for measure, corpora in (("rho", parallel), ("tau", dictionary)):
         if corpora is None:
             continue
-        n = check_parallel("parallel" if measure == "rho" else "dictionary", corpora)
+        n_items = check_parallel("parallel" if measure == "rho" else "dictionary", corpora)
         vectors = {
             language: pooled_vectors(encoder, items, language, layers, pooling)
             for language, items in corpora.items()
         }
-        rows += [dict(measure=measure, n=n) | row for row in directed_precision(vectors)]
+        for row in directed_precision(vectors):
+            rows.append({"measure": measure, "n": n_items, **row})
+
     return rows + mu_rows(rows, encoder.depth)
 
 # %% ../../nbs/lib/5070_probe.ipynb #6fe3d67a
 def by_layer(frame: pd.DataFrame) -> pd.DataFrame:
-    """Values of `probe` as a table to read.
+    """The values of a probe as a table to read, layer by layer.
 
     Parameters
     ----------
     frame : DataFrame
-        Of `probe`.
+        A value a row: measure, source, target, layer and value.
 
     Returns
     -------
@@ -467,14 +501,18 @@ def by_layer(frame: pd.DataFrame) -> pd.DataFrame:
         A row a layer, a column a measure and direction; µ and perplexity in a last row.
     """
 
-    def label(measure, source, target):
-        sign = "-" if measure == "mu" else ">"
-        return f"{measure} {source}" + (f"{sign}{target}" if isinstance(target, str) else "")
+    def column_name(measure, source, target):
+        """For example "rho en>de", "mu en-de" or "perplexity en"."""
+        if not isinstance(target, str):
+            return f"{measure} {source}"
+        sign = "-" if measure == "mu" else ">"  # µ has no direction
+        return f"{measure} {source}{sign}{target}"
 
-    columns = [label(*row) for row in zip(frame.measure, frame.source, frame.target)]
-    frame = frame.assign(
-        layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=columns
-    )
+    columns = [column_name(*row) for row in zip(frame.measure, frame.source, frame.target)]
+    layers = frame.layer.astype(object).where(frame.layer.notna(), "")
+    frame = frame.assign(layer=layers, column=columns)
+
+    # pivoting sorts rows and columns: put them back into the order of the frame
     wide = frame.pivot(index="layer", columns="column", values="value")
     wide = wide.reindex(columns=frame.column.unique(), index=frame.layer.unique())
     return wide.round(3).reset_index().rename_axis(None, axis=1)

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'stand_together', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
            'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'is_causal', 'folder_remarks',
-           'dense_attention', 'dictionary_remarks', 'why_headless', 'remarks']
+           'pooling_remark', 'causal_remark', 'padding_remark', 'dense_attention', 'dictionary_remarks', 'why_headless',
+           'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
 import re
@@ -64,32 +65,36 @@ def stand_together(group: np.ndarray, sentences: Encoded) -> bool:
 
 
 def uninformative_ids(encoder: Encoder, sentences: Encoded) -> np.ndarray:
-    """Token ids of a text whose vector is zero, or shared by 1 % of the text's ids and at least
-    `MIN_SHARED` of them, which do not all stand in one sentence.
+    """Token ids of a text whose embedding says nothing: all zeros, or one that many ids share.
 
-    Of a vector whose words are those of one sentence, the sentence can still be told.
+    An embedding is shared by many if at least 1 % of the text's ids, and at least three, have
+    it. Ids that all stand in one sentence are spared: they still identify that sentence.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids of the text.
 
     Returns
     -------
     ndarray
     """
     ids = np.unique(sentences.ids)
-    table = embedding_table(encoder)
+    table = embedding_table(encoder)  # (vocabulary, H)
     rows = table[torch.from_numpy(ids).long().to(table.device)].detach().float().cpu().numpy()
+
+    # ids with the same embedding, byte by byte
     groups = {}
     for token, row in zip(ids, rows):
         groups.setdefault(row.tobytes(), []).append(token)
-    n_shared = max(MIN_SHARED, len(ids) // 100)
-    empty = [*ids[~rows.any(1)]]
+
+    uninformative = [*ids[~rows.any(1)]]
+    n_many = max(MIN_SHARED, len(ids) // 100)
     for group in groups.values():
-        if len(group) >= n_shared and not stand_together(np.array(group), sentences):
-            empty += group
-    return np.unique(np.array(empty, ids.dtype))
+        if len(group) >= n_many and not stand_together(np.array(group), sentences):
+            uninformative += group
+    return np.unique(np.array(uninformative, ids.dtype))
 
 
 def unknown_tokens(encoder: Encoder, sentences: Encoded, view) -> np.ndarray:
@@ -113,25 +118,25 @@ def unknown_tokens(encoder: Encoder, sentences: Encoded, view) -> np.ndarray:
 
 
 def unknown_shares(encoder: Encoder, corpora: Mapping[str, Encoded], what: str) -> str:
-    """How much of each language is unknown.
+    """A caveat with the share of unknown tokens in each language, as "unknown tokens: 3.1% of de".
 
     Parameters
     ----------
     encoder : Encoder
     corpora : dict of Encoded
-        By language.
+        Token ids by language.
     what : str
-        What the items are, for the message.
+        "tokens" or "dictionary words", for the message.
 
     Returns
     -------
     str
-        Empty where all is known.
+        Empty if no token is unknown.
 
     Raises
     ------
     InputError
-        If nothing of a language is known.
+        If all tokens of a language are unknown.
     """
     shares = {}
     for language, items in corpora.items():
@@ -143,16 +148,19 @@ def unknown_shares(encoder: Encoder, corpora: Mapping[str, Encoded], what: str) 
             )
         if share:
             shares[language] = f"{share:.1%} of {language}"
+
     return f"unknown {what}: {', '.join(shares.values())}" if shares else ""
 
 
 def unknown_sentences(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
-    """How many sentences of each language have no known token, and which.
+    """A caveat with the number of sentences of each language that have no known token, and the
+    first five of them.
 
     Parameters
     ----------
     encoder : Encoder
     parallel : dict of Encoded
+        Sentences by language, as token ids.
 
     Returns
     -------
@@ -163,30 +171,38 @@ def unknown_sentences(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     for language, items in parallel.items():
         is_known = ~unknown_tokens(encoder, items, language)
         n_known = np.bincount(np.repeat(np.arange(len(items)), items.lengths), is_known, len(items))
-        numbers = np.flatnonzero((n_known == 0) & (items.lengths > 0)) + 1
+        numbers = np.flatnonzero((n_known == 0) & (items.lengths > 0)) + 1  # from 1
         if not len(numbers):
             continue
-        listed = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+
+        listed = ", ".join(map(str, numbers[:5]))
+        if len(numbers) > 5:
+            listed += ", …"
         parts.append(f"{len(numbers)} of {len(items)} sentences of {language} ({listed})")
+
     return f"nothing is known of {', '.join(parts)}" if parts else ""
 
 # %% ../../nbs/lib/5180_remarks.ipynb #563ced08
 def unknown_characters(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> str:
-    """Share of each language's characters, blanks left out, that are in unknown tokens.
+    """A caveat with the share of each language's characters that are in unknown tokens.
+
+    Tokens are a poor measure where a long word becomes a single [UNK]. Blanks do not count.
 
     Parameters
     ----------
     encoder : Encoder
     texts : dict of list of str
+        Sentences by language.
 
     Returns
     -------
     str
-        Empty for none, and for a tokenizer that cannot tell.
+        Empty for none, and for a tokenizer without [UNK] or character offsets.
     """
     tokenizer = encoder.tokenizer
     if tokenizer.unk_token_id is None or not tokenizer.is_fast:
         return ""
+
     parts = []
     for language, sentences in texts.items():
         encoded = tokenizer(
@@ -196,23 +212,29 @@ def unknown_characters(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> 
             return_offsets_mapping=True,
             verbose=False,
         )
+
         n_unknown = 0
         for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"]):
             for token, (start, end) in zip(ids, offsets):
-                n_unknown += (end - start) * (token == tokenizer.unk_token_id)
+                if token == tokenizer.unk_token_id:
+                    n_unknown += end - start
+
         n_all = sum(len("".join(sentence.split())) for sentence in sentences)
         if n_unknown:
             parts.append(f"{n_unknown / n_all:.1%} of {language}")
+
     return f"characters in unknown tokens: {', '.join(parts)}" if parts else ""
 
 
 def literal_specials(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> str:
-    """How many sentences of each language spell out a special token, as "[MASK]".
+    """A caveat with the number of sentences of each language that spell out a special token, as
+    "[MASK]".
 
     Parameters
     ----------
     encoder : Encoder
     texts : dict of list of str
+        Sentences by language.
 
     Returns
     -------
@@ -222,20 +244,24 @@ def literal_specials(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> st
     specials = encoder.tokenizer.all_special_tokens
     parts = []
     for language, sentences in texts.items():
-        met = [token for token in specials if any(token in sentence for sentence in sentences)]
-        n_sentences = sum(any(token in sentence for token in met) for sentence in sentences)
-        if met:
-            parts.append(f"{', '.join(met)} in {n_sentences} sentences of {language}")
+        spelt_out = [
+            token for token in specials if any(token in sentence for sentence in sentences)
+        ]
+        n_sentences = sum(any(token in sentence for token in spelt_out) for sentence in sentences)
+        if spelt_out:
+            parts.append(f"{', '.join(spelt_out)} in {n_sentences} sentences of {language}")
+
     return f"special tokens in the text, read as text: {'; '.join(parts)}" if parts else ""
 
 # %% ../../nbs/lib/5180_remarks.ipynb #3e6f862c
 def cut_short(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
-    """How many sentences of each language are longer than the encoder takes.
+    """A caveat with the number of sentences of each language that were too long and were cut.
 
     Parameters
     ----------
     encoder : Encoder
     parallel : dict of Encoded
+        Sentences by language, as token ids.
 
     Returns
     -------
@@ -254,9 +280,10 @@ def cut_short(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
 
 
 def is_causal(encoder: Encoder) -> bool:
-    """Whether a token sees those before it and not those after it.
+    """Whether an encoder's attention is causal: a token sees those before it, none after it.
 
-    A text is read, and others that differ in its first and in its last token.
+    It is tried out on a text of three tokens: its last token is exchanged and the state of the
+    first is compared, then the reverse.
 
     Parameters
     ----------
@@ -267,18 +294,22 @@ def is_causal(encoder: Encoder) -> bool:
     -------
     bool
     """
+    # any language will do
     names = [*encoder.views, *(encoder.language_input.ids if encoder.language_input else ())]
     view = names[0] if names else "any"
+
     ids = content_ids(encoder, view)[:4]
     if len(ids) < 4 or encoder.max_length(view) < 3:
         return False
     first, middle, last, another = ids
 
     def top_states(*text):
+        """States of the last layer, (tokens, H)."""
         texts = Encoded.of([np.array(text)])
         return hidden_states(encoder, texts, view, encoder.depth)[encoder.depth]
 
     def is_equal(states, others):
+        # up to rounding
         return bool((states - others).norm() <= 1e-6 * states.norm())
 
     states = top_states(first, middle, last)
@@ -288,61 +319,120 @@ def is_causal(encoder: Encoder) -> bool:
 
 
 def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean") -> list[str]:
-    """Caveats from the files of an encoder's folder: pooling, special tokens, and how it was
-    read.
+    """Caveats from the files of an encoder's folder: pooling, special tokens, batches, causal
+    attention, and the padding that positions are counted from.
 
     Parameters
     ----------
     encoder : Encoder
     pooling : {"mean", "cls"} or SentenceTransformer
+        How token vectors became a sentence vector.
 
     Returns
     -------
     list of str
+        One for each caveat that applies.
     """
     if isinstance(pooling, SentenceTransformer):
         return [f"rho is of the folder's own sentence vectors: {pooling}"]
-    lines = []
+    lines = [pooling_remark(encoder, pooling)]
+
+    model = encoder.model
+    if model is not None:
+        if (encoder.prefix, encoder.suffix) == ((), ()):
+            lines.append(
+                "the tokenizer puts no special tokens around a sentence: it is read without"
+            )
+        if encoder.one_by_one:
+            lines.append(
+                f"sentences were read one at a time: the states of this {model.config.model_type} "
+                "depend on what is beside a sentence in a batch"
+            )
+        lines.append(causal_remark(encoder))
+        lines.append(padding_remark(encoder))
+
+    return [line for line in lines if line]
+
+
+def pooling_remark(encoder: Encoder, pooling: str) -> str:
+    """A caveat if the folder is a sentence-transformer's, whose own sentence vector is another.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    pooling : {"mean", "cls"}
+        How token vectors became a sentence vector.
+
+    Returns
+    -------
+    str
+        Empty for other folders.
+    """
     try:
         card = read_sentence_transformer(encoder.path)
     except InputError as error:
-        lines.append(f"rho is not of the folder's own sentence vectors: {error}")
-    else:
-        if card:
-            lines.append(
-                f"rho is of {pooling} pooling at each layer; the model's card is of another vector "
-                f"({card}): --pooling model"
-            )
-    if encoder.model is None:
-        return lines
-    if (encoder.prefix, encoder.suffix) == ((), ()):
-        lines.append("the tokenizer puts no special tokens around a sentence: it is read without")
-    if encoder.one_by_one:
-        lines.append(
-            f"sentences were read one at a time: the states of this {encoder.model.config.model_type} "
-            "depend on what is beside a sentence in a batch"
-        )
+        return f"rho is not of the folder's own sentence vectors: {error}"
+    if card is None:
+        return ""
+    return (
+        f"rho is of {pooling} pooling at each layer; the model's card is of another vector "
+        f"({card}): --pooling model"
+    )
+
+
+def causal_remark(encoder: Encoder) -> str:
+    """A caveat if attention is causal, with the flag of `config.json` that makes it so.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        With a model.
+
+    Returns
+    -------
+    str
+        Empty if a token sees both sides.
+    """
+    if not is_causal(encoder):
+        return ""
     config = encoder.model.config
-    if is_causal(encoder):
-        flags = [name for name in ("is_decoder", "causal", "is_causal") if getattr(config, name, 0)]
-        flag = f"config.json has {flags[0]}: " if flags else ""
-        lines.append(
-            f"{flag}a token sees only those before it; set that to false if the model was trained to "
-            "see both sides"
-        )
+    flags = [name for name in ("is_decoder", "causal", "is_causal") if getattr(config, name, 0)]
+    flag = f"config.json has {flags[0]}: " if flags else ""
+    return (
+        f"{flag}a token sees only those before it; set that to false if the model was trained to "
+        "see both sides"
+    )
+
+
+def padding_remark(encoder: Encoder) -> str:
+    """A caveat if `config.json` and the tokenizer name different padding tokens.
+
+    RoBERTa and its kin count positions from the padding's id on, so that every position is
+    shifted then.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        With a model.
+
+    Returns
+    -------
+    str
+        Empty if they agree, or positions do not depend on it.
+    """
     table = encoder.positions is not None and position_table(encoder.model)
-    # The padding's row decides where positions begin in RoBERTa and its kin.
-    if table and table.padding_idx not in (None, encoder.pad):
-        lines.append(
-            f"config.json has pad_token_id {config.pad_token_id}, and the tokenizer pads with {encoder.pad}: "
-            "positions are counted from the former; set it to the one of the training"
-        )
-    return lines
+    if not table or table.padding_idx in (None, encoder.pad):
+        return ""
+    in_config = encoder.model.config.pad_token_id
+    return (
+        f"config.json has pad_token_id {in_config}, and the tokenizer pads with {encoder.pad}: "
+        "positions are counted from the former; set it to the one of the training"
+    )
 
 
 def dense_attention(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
-    """How many sentences of each language a BigBird reads with full attention, which it was not
-    trained with.
+    """A caveat with the number of sentences of each language that a BigBird reads with full
+    attention, although it was trained with block-sparse attention.
 
     transformers gives up block-sparse attention for good once a model has read one text that is
     too short for it, as the checks of a folder are.
@@ -351,6 +441,7 @@ def dense_attention(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     ----------
     encoder : Encoder
     parallel : dict of Encoded
+        Sentences by language, as token ids.
 
     Returns
     -------
@@ -360,12 +451,15 @@ def dense_attention(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     config = getattr(encoder.model, "config", None)
     if getattr(config, "attention_type", "") != "block_sparse":
         return ""
+
+    # transformers reads texts up to this length with full attention anyway
     limit = (5 + 2 * config.num_random_blocks) * config.block_size
     parts = []
     for language, items in parallel.items():
         n_long = int((items.lengths + len(encoder.prefix) + len(encoder.suffix) > limit).sum())
         if n_long:
             parts.append(f"{n_long} of {len(items)} sentences of {language}")
+
     if not parts:
         return ""
     return f"read with full attention, not block-sparse as config.json has it: {', '.join(parts)}"
@@ -374,7 +468,7 @@ def dense_attention(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
 def dictionary_remarks(
     words: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]], name: str
 ) -> list[str]:
-    """Caveats about the words of a dictionary.
+    """Caveats about a dictionary: few pairs, identical pairs, words that the text does not have.
 
     Parameters
     ----------
@@ -383,33 +477,37 @@ def dictionary_remarks(
     texts : dict of list of str
         Sentences by language.
     name : str
-        Of the dictionary.
+        Name of the dictionary, for the messages.
 
     Returns
     -------
     list of str
-        That it has few pairs; the shares of pairs that are one string twice, and of words that no
-        sentence has as they are written.
+        One for each caveat that applies.
     """
     pairs = list(zip(*words.values()))
     few = few_pairs(len(pairs), len(pairs), name)
     lines = [few] if few else []
+
     n_equal = sum(len({word.lower() for word in pair}) == 1 for pair in pairs)
     if n_equal:
         lines.append(f"{n_equal / len(pairs):.1%} of the pairs are one word twice")
+
+    # words as they are written, in upper and lower case
     parts = []
     for language, side in words.items():
         finder = Finder(side, "exact")
         n_missing = len(finder.numbers) - len(find_numbers(finder, texts[language]))
         if n_missing:
             parts.append(f"{n_missing / len(finder.numbers):.1%} of {language}")
+
     if parts:
         lines.append(f"dictionary words that are not in the text: {', '.join(parts)}")
+
     return lines
 
 
 def why_headless(encoder: Encoder) -> str:
-    """Why an encoder gives no perplexity: it has no masked-LM head, or only a part of one.
+    """Why an encoder has no perplexity: its file has no masked-LM head, or only a part of one.
 
     Parameters
     ----------
@@ -421,12 +519,16 @@ def why_headless(encoder: Encoder) -> str:
     """
     if encoder.model is None:
         return "there is no masked-LM head"
+
+    # some weights of the head are in the file: name the missing ones
     in_file = names_of_weights(encoder.path)
     inner = encoder.model.base_model_prefix + "."
     head = [name for name, _ in encoder.model.named_parameters() if not name.startswith(inner)]
     missing = [name for name in head if name not in in_file]
     if len(missing) < len(head):
         return f"of the masked-LM head {', '.join(missing)} is not in the file"
+
+    # none is, but weights named like a head of another family are
     others = sorted(
         name
         for name in in_file
@@ -445,33 +547,37 @@ def remarks(
     texts: Mapping[str, Sequence[str]] | None = None,
     pooling: str | SentenceTransformer = "mean",
 ) -> list[str]:
-    """Caveats beside the table of a probe.
+    """Caveats about the values of a probe: unknown or cut text, pooling, a missing head.
 
     Parameters
     ----------
     encoder : Encoder
     parallel : dict of Encoded
-        Sentences by language.
+        Sentences by language, as token ids.
     words : dict of Encoded, optional
-        Of a dictionary.
+        Words of a dictionary by language.
     texts : dict of list of str, optional
         The sentences before they were tokenised.
     pooling : {"mean", "cls"} or SentenceTransformer
+        How token vectors became a sentence vector.
 
     Returns
     -------
     list of str
+        One for each caveat that applies.
 
     Raises
     ------
     InputError
-        If nothing of a language is known.
+        If all tokens of a language are unknown.
     """
     unknown = [
         unknown_shares(encoder, parallel, "tokens"),
         unknown_shares(encoder, words or {}, "dictionary words"),
     ]
     lines = list(unknown)
+
+    # details on what is unknown, and for a file of word vectors how its words are looked up
     if any(unknown):
         lines += [unknown_sentences(encoder, parallel), unknown_characters(encoder, texts or {})]
     if any(unknown) and str(encoder.path).endswith(VECTOR_FILES):
@@ -479,11 +585,16 @@ def remarks(
             "words are looked up as they stand between spaces: part punctuation off, write capitals "
             "as the file does; a vector of zeros, or one that many words share, counts as unknown"
         )
-    lines += [literal_specials(encoder, texts or {}), cut_short(encoder, parallel)]
+
+    lines.append(literal_specials(encoder, texts or {}))
+    lines.append(cut_short(encoder, parallel))
     lines.append(dense_attention(encoder, parallel))
+
+    # how µ was made; a SentenceTransformer has one layer, so no µ
     if len(words or ()) > 1 and not isinstance(pooling, SentenceTransformer):
         upper = upper_layer(encoder.depth)
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")
+
     lines += folder_remarks(encoder, pooling)
     if encoder.head is None:
         lines.append(f"no perplexity: {why_headless(encoder)}")

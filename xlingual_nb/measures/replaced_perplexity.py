@@ -98,12 +98,15 @@ def replace_tokens(
     neighbours: np.ndarray | None = None,
     seed: int = 0,
 ) -> tuple[Encoded, np.ndarray]:
-    """A text in which chosen tokens are replaced as a masking says.
+    """A text as a masked LM reads it: chosen tokens become [MASK], a random token, a neighbour
+    from another language (knn-replace), or stay.
 
     Parameters
     ----------
     text : Encoded
+        Token ids.
     masking : Masking
+        Share of the tokens that is chosen, and shares of these for each replacement.
     mask : int
         Id of [MASK] in the language of the text.
     vocabulary : int
@@ -111,7 +114,7 @@ def replace_tokens(
     language : int
         Index of the text's language in `neighbours`.
     neighbours : ndarray, shape (languages, vocabulary, other languages, k), optional
-        As in `PretrainingDataset`.
+        The k nearest tokens of each token in each other language.
     seed : int
         Decides which tokens are chosen and what replaces them.
 
@@ -120,21 +123,25 @@ def replace_tokens(
     text : Encoded
         With as many tokens.
     is_chosen : ndarray of bool, shape (tokens,)
-        Tokens that are asked for, unchanged ones among them.
+        Tokens that the model is to predict, those that stay among them.
     """
     is_chosen = choose_tokens(len(text.ids), masking.rate, seed)
     chosen = text.ids[is_chosen].astype(np.int64)
-    # the tokens are chosen by the first draws of this seed: what replaces them has draws of its own
+
+    # a generator of its own: `choose_tokens` has taken the first draws of this seed
     rng = np.random.default_rng((seed, 1))
+    # one uniform draw a token decides: mask below `mask`, then neighbours, random from the top
     u = rng.random(len(chosen))
     random = rng.integers(0, vocabulary, len(chosen))
     replaced = np.where(u < masking.mask, mask, chosen)
     replaced = np.where(u >= 1 - masking.random, random, replaced)
+
     if masking.knn:
         is_neighbour = (u >= masking.mask) & (u < masking.mask + masking.knn)
         languages = np.full(len(chosen), language)
         sampled = sample_neighbours(neighbours, languages, chosen, rng)
         replaced = np.where(is_neighbour, sampled, replaced)
+
     ids = text.ids.copy()
     ids[is_chosen] = replaced
     return Encoded(ids, text.starts), is_chosen
@@ -144,15 +151,17 @@ def replace_tokens(
 def chosen_nll(
     encoder: Encoder, text: Encoded, inputs: Encoded, is_chosen: np.ndarray, view
 ) -> tuple[float, int]:
-    """Negative log likelihood of the chosen tokens of a text, where a model reads other inputs.
+    """Negative log likelihood of chosen tokens, given a text in which they are masked or replaced.
 
     Parameters
     ----------
     encoder : Encoder
     text, inputs : Encoded
-        What is asked for, and what is read in its place, token by token.
+        What is to be predicted, and what the model reads, token by token.
     is_chosen : ndarray of bool, shape (tokens,)
+        Tokens that are predicted.
     view : LanguageView or str
+        The language of the text.
 
     Returns
     -------
@@ -160,10 +169,12 @@ def chosen_nll(
         Sum of -log p over the chosen tokens, in nats.
     n_chosen : int
     """
-    # the scores of a batch, [chosen tokens, vocabulary], take about 2**26 numbers at most
+    # the logits of a batch, (chosen tokens, vocabulary), take about 2**26 numbers at most
     max_tokens = int(2**26 / encoder.vocabulary / is_chosen.mean())
     budget = max(256, min(default_budget(encoder), max_tokens))
-    marks = Encoded(is_chosen, text.starts)  # so that they can be taken sentence by sentence
+
+    # the choice in the text's own layout, so that it can be taken sentence by sentence
+    marks = Encoded(is_chosen, text.starts)
     total = 0.0
     for numbers in batches(text.lengths, budget):
         in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
@@ -176,12 +187,17 @@ def chosen_nll(
 
 
 def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dict[str, float]:
-    """Values of a spec.
+    """Perplexity of a knn-replace model on inputs made as in its training (Dufter & Schütze 2020,
+    A.3).
+
+    Ordinary perplexity replaces every chosen token by [MASK]; here some become neighbours from
+    the other language.
 
     Parameters
     ----------
     spec : ReplacedPerplexitySpec
     store : Store
+        Holds the checkpoint and the texts.
     device : str
 
     Returns
@@ -196,22 +212,27 @@ def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dic
     encoder = load_encoder(store.path(trained), device)
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     neighbours = neighbour_table(trained, store)
+
     languages = [language.name for language in compared_languages(ordinary)]
     texts = {
         "train": training_ids(ordinary, tokenizer, store),
         "dev": dict(zip(languages, development_ids(ordinary, tokenizer, store))),
     }
+
     values = {}
     for part, ids_of in texts.items():
         sums = []
         for number, language in enumerate(languages):
             view = find_language_view(trained, tokenizer.get_vocab_size(), language)
+
             text, _ = fit(encoder, ids_of[language], view)
             mask = encoder.mask + encoder.view(view).special_offset
             inputs, is_chosen = replace_tokens(
                 text, MASKING[spec.masking], mask, encoder.vocabulary, number, neighbours
             )
             sums.append(chosen_nll(encoder, text, inputs, is_chosen, view))
+
+        # pooled over both languages
         nll, count = np.sum(sums, axis=0)
         values[f"perplexity_{part}"] = math.exp(nll / count)
     return values

@@ -107,6 +107,7 @@ class ShiftSpec:
     mean_of: str = "tokens"
 
     def __post_init__(self):
+        """Check that there are two languages with a text each, and that every choice is known."""
         require_run(checkpoint=self.checkpoint)
         require(
             len(self.pair) == len(self.texts) == 2 and len(self.means) in (0, 2),
@@ -116,6 +117,7 @@ class ShiftSpec:
             self.pair[0] != self.pair[1],
             f"{self.pair[0]!r} has no way to itself: name two languages",
         )
+
         choices = (("along", ALONG), ("units", UNITS), ("sets", SETS), ("mean_of", MEAN_OF))
         for name, allowed in choices:
             value = getattr(self, name)
@@ -129,7 +131,7 @@ class ShiftSpec:
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #b1e0c0de
 def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
-    """BLEU-1 of the decoded source against the target.
+    """BLEU-1 of the decoded source against its translation (Liu et al. 2020b, 4.2.2).
 
     Parameters
     ----------
@@ -139,6 +141,7 @@ def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
     decoded : ndarray, shape (tokens,)
         Token ids, one for each of the source.
     both_sides : list of Side
+        Source and target text as the encoder reads them.
 
     Returns
     -------
@@ -152,32 +155,38 @@ def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
     if spec.units == "words":
         references = in_sentences(target.text.ids, target.text)
         return bleu1(in_words(encoder, hypotheses), in_words(encoder, references))
+
+    # an unknown token of the reference is -1, so that to predict [UNK] is never right
     return bleu1(hypotheses, in_sentences(known_pieces(encoder, target), target.text))
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #059e8018
 def commonest(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -> dict[str, float]:
-    """Majority baseline: the most frequent token of the target everywhere.
+    """Majority baseline of token translation: the target's most frequent token at every position.
 
     Parameters
     ----------
     spec : ShiftSpec
     encoder : Encoder
     both_sides : list of Side
+        Source and target text as the encoder reads them.
     gold : Gold or None
+        Gold translations of the source's tokens, where they are known.
 
     Returns
     -------
     dict of float
-        `bleu`, and with gold translations `gold` and `gold open`, by the most frequent
-        answer.
+        `bleu`; with gold translations also `gold` and `gold open`, the accuracy of always
+        giving the most frequent translation.
     """
     source, target = both_sides
     ids = known_pieces(encoder, target)
     most_frequent = np.bincount(ids[ids >= 0], minlength=1).argmax()
     always = np.full(len(source.text.ids), most_frequent)
+
     scores = {"bleu": bleu(spec, encoder, always, both_sides)}
     if gold is None:
         return scores
+
     for name, answers in (("gold", gold.ids), ("gold open", gold.ids[gold.open])):
         if len(answers):
             scores[name] = float(np.bincount(answers).max() / len(answers))
@@ -185,7 +194,8 @@ def commonest(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -> dict[s
 
 
 def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
-    """The token set of each language (L2, Table 3), special tokens left out.
+    """The set of token ids in each language's text, without special tokens (Liu et al. 2020b,
+    Table 3).
 
     Parameters
     ----------
@@ -193,7 +203,7 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
     encoder : Encoder
     both_sides : list of Side
     texts : list of tuple
-        Sentences of the means and how they enter the encoder, of `texts_of`.
+        Of each language the sentences that its mean is taken of, and how they enter the encoder.
 
     Returns
     -------
@@ -202,6 +212,7 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
     special_ids = np.asarray(encoder.tokenizer.all_special_ids)
     if spec.sets == "means":
         both_sides = [read_side(encoder, *sentences_and_adapter) for sentences_and_adapter in texts]
+
     sets = []
     for side in both_sides:
         own_specials = special_ids + encoder.view(side.view).special_offset
@@ -210,18 +221,20 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #2c1eb5df
 def directions(spec: ShiftSpec, encoder, texts) -> dict:
-    """The vector that alpha multiplies, at each layer.
+    """The vector that is added to hidden states, times alpha: the mean difference shift of two
+    languages, or a random one orthogonal to it (Liu et al. 2020b, 4.1.1).
 
     Parameters
     ----------
     spec : ShiftSpec
     encoder : Encoder
     texts : list of tuple
-        Of `texts_of`.
+        Of each language the sentences that its mean is taken of, and how they enter the encoder.
 
     Returns
     -------
     dict of Tensor, shape (H,)
+        By layer.
     """
     from xlingual_nb.measures.mean_shift import (
         LEAST,
@@ -230,8 +243,9 @@ def directions(spec: ShiftSpec, encoder, texts) -> dict:
         orthogonal,
     )
 
-    # few sentences on purpose (`estimated`) are no reason to refuse a mean
+    # too short a text is refused, but not where few sentences are asked for (`estimated`)
     minimum = 1 if spec.estimated else LEAST
+
     means = []
     for sentences, (view, reads) in texts:
         means.append(
@@ -246,8 +260,11 @@ def directions(spec: ShiftSpec, encoder, texts) -> dict:
                 mean_of=spec.mean_of,
             )
         )
+
     source_means, target_means = means
     shift = mean_difference_shift(source_means, target_means)
+
+    # baseline: as long a vector in a direction that says nothing of the languages
     if spec.along == "orthogonal":
         return {layer: orthogonal(vector, spec.seed) for layer, vector in shift.items()}
     return shift
@@ -315,7 +332,7 @@ def said_twice(spec: ShiftSpec, store) -> list[list[str]]:
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #edc283af
 def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarray):
-    """The decoded source at every layer and alpha.
+    """The source decoded at every layer and alpha, shifted by alpha times the layer's vector.
 
     Parameters
     ----------
@@ -324,7 +341,7 @@ def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarr
     side : Side
         The source.
     shift : dict of Tensor, shape (H,)
-        Of `directions`.
+        The vector to add, by layer.
     unshifted : ndarray, shape (tokens,)
         The decoded source without a shift, which is that of alpha 0 at every layer.
 
@@ -345,8 +362,8 @@ def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarr
 
 
 def best(scores: dict) -> dict[str, float]:
-    """The layer above the embeddings and the alpha of at least 1 with the best BLEU-1 (L2, Table
-    2).
+    """The layer and alpha of highest BLEU-1, of layers above 0 and alphas of at least 1 (Liu et al.
+    2020b, Table 2).
 
     Parameters
     ----------
@@ -359,13 +376,14 @@ def best(scores: dict) -> dict[str, float]:
         `bleu`, `layer` and `alpha`; empty if none was tried.
     """
     tried = []
-    for (layer, alpha), values in scores.items():
+    for (layer, alpha), layer_scores in scores.items():
         if layer and alpha >= 1:
-            tried.append((values["bleu"], layer, alpha))
+            tried.append((layer_scores["bleu"], layer, alpha))
+
     if not tried:
         return {}
-    score, layer, alpha = max(tried)  # of equal scores the higher layer, then the larger alpha
-    return {"bleu": score, "layer": layer, "alpha": alpha}
+    best_bleu, layer, alpha = max(tried)  # of equal scores the higher layer, then the larger alpha
+    return {"bleu": best_bleu, "layer": layer, "alpha": alpha}
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #c1afe7a8
 SHOWN = 3  # sentences that are kept as they turn
@@ -374,27 +392,29 @@ SHOWN = 3  # sentences that are kept as they turn
 def evaluate_sweep(
     spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, sweep_results, copied
 ) -> tuple[dict, list[dict]]:
-    """Scores at every layer and alpha, and the first sentences as they are converted (L2, Table
-    1).
+    """Convert rate, BLEU-1 and accuracy at every layer and alpha, and the first sentences as they
+    are decoded (Liu et al. 2020b, Tables 1 and 2).
 
     Parameters
     ----------
     spec : ShiftSpec
     encoder : Encoder
     both_sides : list of Side
+        Source and target text as the encoder reads them.
     gold : Gold or None
+        Gold translations of the source's tokens, where they are known.
     sets : list of ndarray
-        Of `token_sets`.
-    sweep_results : iterable
-        Of `sweep`.
+        Token ids that occur in each language.
+    sweep_results : iterable of (int, float, ndarray)
+        Layer, alpha and the decoded source, shape (tokens,).
     copied : ndarray of bool, shape (tokens,)
         Tokens that the head copies without a shift.
 
     Returns
     -------
     scores : dict of dict
-        By (layer, alpha) `measures.mean_shift.origins`, `bleu` and, with gold
-        translations, `accuracy_of`.
+        By (layer, alpha) the shares `converted`, `kept` and `neither`, `bleu` and, with gold
+        translations, the accuracies of `accuracy_of`.
     sentences : list of dict
         `sentence`, `layer`, `alpha` and `text`.
     """
@@ -403,15 +423,18 @@ def evaluate_sweep(
     source, _ = both_sides
     source_set, target_set = sets
     target_only = np.setdiff1d(target_set, source_set)
+
     scores = {}
     examples = []
     for layer, alpha, decoded in sweep_results:
-        values = origins(decoded, source_set, target_set)
-        values["bleu"] = bleu(spec, encoder, decoded, both_sides)
+        layer_scores = origins(decoded, source_set, target_set)
+        layer_scores["bleu"] = bleu(spec, encoder, decoded, both_sides)
         if gold is not None:
+            # tokens of both languages are not converted (Liu et al. 2020b, 4.2.2)
             is_converted = np.isin(decoded, target_only)
-            values |= accuracy_of(decoded, gold, copied, is_converted)
-        scores[layer, alpha] = values
+            layer_scores |= accuracy_of(decoded, gold, copied, is_converted)
+        scores[layer, alpha] = layer_scores
+
         for n, ids in enumerate(in_sentences(decoded, source.text)[:SHOWN]):
             text = encoder.tokenizer.decode(ids)
             examples.append(dict(sentence=n, layer=layer, alpha=alpha, text=text))
@@ -419,17 +442,20 @@ def evaluate_sweep(
 
 
 def summary(spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, copied) -> dict:
-    """Values that hold for every layer and alpha.
+    """Sizes of the texts and token sets, the share of copied tokens, and the majority baseline.
 
     Parameters
     ----------
     spec : ShiftSpec
     encoder : Encoder
     both_sides : list of Side
+        Source and target text as the encoder reads them.
     gold : Gold or None
+        Gold translations of the source's tokens, where they are known.
     sets : list of ndarray
-        Of `token_sets`.
+        Token ids that occur in each language.
     copied : ndarray of bool, shape (tokens,)
+        Tokens that the masked-LM head gives back as they are.
 
     Returns
     -------
@@ -448,15 +474,17 @@ def summary(spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, copie
         },
         "copied": float(copied.mean()),
     }
+
     if gold is not None:
         values["words"] = len(gold.ids)
         values["copied open"] = float(copied[gold.positions[gold.open]].mean())
+
     values["commonest"] = commonest(spec, encoder, both_sides, gold)
     return values
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #243fd8f9
 def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
-    """Source and target as the encoder reads them.
+    """Source and target text as the encoder reads them: token ids and word positions.
 
     Parameters
     ----------
@@ -464,6 +492,7 @@ def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
     encoder : Encoder
     store : Store
     sentences : list of list of str
+        Parallel sentences of both languages.
 
     Returns
     -------
@@ -478,6 +507,7 @@ def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
     for language, language_sentences in zip(spec.pair, sentences):
         adapter = input_adapter(spec, language, encoder, store)
         sides.append(read_side(encoder, language_sentences, adapter))
+
     source, target = sides
     require(
         source.text != target.text,
@@ -487,21 +517,26 @@ def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
 
 
 def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
-    """Values of a spec, and its first sentences at every layer and alpha.
+    """Token translation without training, evaluated at every layer and alpha (Liu et al. 2020b,
+    4.2).
+
+    Hidden states are shifted by alpha times the difference of two languages' means, and the
+    masked-LM head is decoded.
 
     Parameters
     ----------
     spec : ShiftSpec
     encoder : Encoder
     store : Store
+        Holds the runs that made the texts.
 
     Returns
     -------
     values : dict
-        `summary`, `best`, the `length` of each layer's shift, and under `layer L` and
-        `alpha A` the scores of `evaluate_sweep`.
+        Sizes and baselines (`summary`), the `best` layer and alpha, the `length` of each layer's
+        shift, and under `layer L` and `alpha A` the scores.
     sentences : list of dict
-        As of `evaluate_sweep`.
+        The first sentences as they are decoded at each layer and alpha.
 
     Raises
     ------
@@ -513,20 +548,27 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
     require(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
+
     sentences = said_twice(spec, store)
     both_sides = both_sides_of(spec, encoder, store, sentences)
     source, _ = both_sides
+
+    # the microworld knows the translation of every token
     gold = None
     if all(is_microworld(text) for text in spec.texts):
         gold = gold_of(spec.texts, both_sides, spec.sentences)
+
     texts = texts_of(spec, encoder, store, sentences)
     sets = token_sets(spec, encoder, both_sides, texts)
     shift = directions(spec, encoder, texts)
-    # what the head gives back unchanged before anything is added
+
+    # baseline: tokens that the head gives back as they are before anything is added
     unshifted = decode(encoder, source.text, source.view)
     copied = unshifted == source.text.ids
+
     sweep_results = sweep(spec, encoder, source, shift, unshifted)
     scores, examples = evaluate_sweep(spec, encoder, both_sides, gold, sets, sweep_results, copied)
+
     values = summary(spec, encoder, both_sides, gold, sets, copied)
     values["best"] = best(scores)
     values["length"] = {f"layer {layer}": float(vector.norm()) for layer, vector in shift.items()}
@@ -536,8 +578,8 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #3df28944
 def make_shifts(specs, folders, store, progress):
-    """Translate by shifts (Liu et al. 2020b, section 4.2), into `measures.json` and
-    `sentences.json`.
+    """Run token translation by mean shift for each spec, into `measures.json` and `sentences.json`
+    (Liu et al. 2020b, 4.2).
 
     Parameters
     ----------
@@ -578,26 +620,30 @@ def shift_cost(spec: ShiftSpec) -> dict:
     if not (size := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 100_000}
 
-    def tokens(text, maximum):
+    def n_tokens(text, maximum):
+        """Tokens of a text of which at most `maximum` sentences are read; 0 reads all."""
         if isinstance(text, CorpusSpec):
             sentences, words = corpus_size(text)
-        else:
+        else:  # NLI records: XNLI's test set has 5,000
             sentences = maximum or 5000
             words = 20 * sentences
         share_read = min(1, maximum / sentences) if maximum else 1
         # 1.3 subwords a word, and two special tokens a sentence
         return (1.3 * words + 2 * sentences) * share_read
 
+    # the source is decoded once unshifted, and for every layer and alpha other than 0
     shape, vocabulary = size
-    passes = 1 + len(spec.layers or range(shape.layers + 1)) * sum(
-        alpha != 0 for alpha in spec.alphas
-    )
-    read = sum(tokens(text, spec.estimated) for text in spec.means or spec.texts)
-    decoded_tokens = passes * tokens(spec.texts[0], spec.sentences)
-    flops = (
-        step_flops(shape, vocabulary, decoded_tokens, masked_share=1.0) + step_flops(shape, 0, read)
-    ) / 3
-    return {"flops": STEP + flops, "bytes": 100_000}
+    n_layers = len(spec.layers or range(shape.layers + 1))
+    n_alphas = sum(alpha != 0 for alpha in spec.alphas)
+    decoded_tokens = (1 + n_layers * n_alphas) * n_tokens(spec.texts[0], spec.sentences)
+    decoding = step_flops(shape, vocabulary, decoded_tokens, masked_share=1.0)
+
+    # the means are taken of hidden states, without logits
+    mean_tokens = sum(n_tokens(text, spec.estimated) for text in spec.means or spec.texts)
+    averaging = step_flops(shape, 0, mean_tokens)
+
+    # a forward pass is a third of a training step
+    return {"flops": STEP + (decoding + averaging) / 3, "bytes": 100_000}
 
 
 declare(ShiftSpec, make_shifts, cost=shift_cost)

@@ -145,29 +145,37 @@ def variance(arm) -> float:
 
 
 def contrast(groups, weights) -> Estimate:
-    """Weighted sum of the means of independent samples (Welch-Satterthwaite).
+    """Estimate of a contrast: the weighted sum of the means of independent samples, with unequal
+    variances (Welch-Satterthwaite).
 
     Parameters
     ----------
     groups : sequence of array-like of float
-        For each weight the values of its seeds, one a model.
+        For each weight a sample: the values of one model over its seeds.
     weights : sequence of float
-        (1, -1) for a difference.
+        (1, -1) for the difference of two models.
 
     Returns
     -------
     Estimate
+        Value, standard error and degrees of freedom; the last two are NaN where a sample has
+        one seed or nothing varies.
     """
     groups = [np.asarray(a, float) for a in groups]
     weights = np.asarray(weights, float)
+
     value = float(sum(w * a.mean() for w, a in zip(weights, groups)))
+
+    # variance of each weighted mean; that of a single seed is not known
     sizes = [len(a) for a in groups]
-    parts = [0.0]  # of a single seed no variance is known
+    variances = [0.0]
     if min(sizes) > 1:
-        parts = [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)]
-    if sum(parts) == 0:
+        variances = [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)]
+
+    if sum(variances) == 0:
         return Estimate(value, float("nan"), float("nan"))
-    return Estimate(value, float(np.sqrt(sum(parts))), satterthwaite(parts, sizes))
+    standard_error = float(np.sqrt(sum(variances)))
+    return Estimate(value, standard_error, satterthwaite(variances, sizes))
 
 # %% ../../nbs/lib/5060_statistics.ipynb #180efecf
 def holm(p) -> np.ndarray:
@@ -199,12 +207,12 @@ def holm(p) -> np.ndarray:
 
 # %% ../../nbs/lib/5060_statistics.ipynb #9c5a40dc
 def power(distance, sds, weights, n, alpha=0.05) -> float:
-    """Power of a one-sided test of a contrast.
+    """Power of a one-sided t test of a contrast: the chance that it rejects (noncentral t).
 
     Parameters
     ----------
     distance : float
-        How far the effect lies beyond the bound.
+        How far the true value lies beyond the bound of the hypothesis.
     sds, weights : sequence of float
         Standard deviation and weight of each group.
     n : int or sequence of int
@@ -215,16 +223,19 @@ def power(distance, sds, weights, n, alpha=0.05) -> float:
     Returns
     -------
     float
-        Chance that the test rejects; NaN where nothing varies.
+        In [0, 1]; NaN where nothing varies.
     """
+    # variance of each weighted mean
     sizes = np.broadcast_to(n, len(sds))
-    parts = [(w * s) ** 2 / k for w, s, k in zip(weights, sds, sizes)]
-    if sum(parts) == 0:
+    variances = [(w * sd) ** 2 / size for w, sd, size in zip(weights, sds, sizes)]
+    if sum(variances) == 0:
         return float("nan")
-    df = satterthwaite(parts, sizes)
-    return float(
-        scipy.stats.nct.sf(scipy.stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts)))
-    )
+
+    # chance that a noncentral t exceeds the critical value of the central one
+    df = satterthwaite(variances, sizes)
+    critical = scipy.stats.t.isf(alpha, df)
+    noncentrality = distance / np.sqrt(sum(variances))
+    return float(scipy.stats.nct.sf(critical, df, noncentrality))
 
 # %% ../../nbs/lib/5060_statistics.ipynb #885a8e1f
 def seeds_needed(

@@ -38,29 +38,34 @@ class Side:
 
 
 def read_side(encoder, sentences: list[str], entered) -> Side:
-    """Sentences of a language as an encoder reads them.
+    """A text as an encoder reads it, with the position of each word that is a single token.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : list of str
-    entered : tuple
-        View and function of `measures.word_retrieval.input_adapter`.
+    entered : (LanguageView, callable or None)
+        How the language enters the encoder: its offsets, and a map from the tokenizer's ids to
+        those of the language; None where the offsets are enough.
 
     Returns
     -------
     Side
+        Token ids, and for each word its index in them, -1 for a word of several tokens.
     """
     from xlingual_nb.measures.embeddings import fit
     from xlingual_nb.measures.contextual_words import locate_words, permute_spans, shifted_text
 
     view, reads = entered
     reads = reads or shifted_text(encoder, view)
+
     finder = EveryWord(sentences, "spaces")
     located = locate_words(encoder, sentences, finder)
     text, _ = fit(encoder, reads(located.text), view)
     spans = permute_spans(located.words, text.lengths, encoder.view(view).inverted)
-    word, sentence, first, after = spans[spans[:, 3] - spans[:, 2] == 1].T  # words of one subword
+
+    # words of one subword: first and after are one apart
+    word, sentence, first, after = spans[spans[:, 3] - spans[:, 2] == 1].T
     positions = np.full(finder.starts[-1], -1)
     positions[word] = text.starts[sentence] + first
     return Side(text, view, positions, finder.starts)
@@ -86,14 +91,16 @@ class Gold:
 
 
 def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
-    """Gold translations between two parallel texts of the microworld.
+    """Gold translations of tokens between two parallel texts of the microworld.
 
-    Identical strings are left out, as in the convert rate.
+    Only words that are one token on both sides count, and identical strings are left out, as in
+    the convert rate.
 
     Parameters
     ----------
     texts : pair of CorpusSpec
     both_sides : list of Side
+        The two texts as the encoder reads them.
     maximum : int
         Sentences that are read; 0 for all.
 
@@ -105,16 +112,20 @@ def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
 
     source, target = both_sides
     sentence, source_word, target_word = gold_links(texts, maximum).T
-    source_word = source.starts[sentence] + source_word  # words are numbered through the text
+
+    # links number words within their sentence, sides through the text
+    source_word = source.starts[sentence] + source_word
     target_word = target.starts[sentence] + target_word
     source_position = source.positions[source_word]
     target_position = target.positions[target_word]
+
     language = texts[0].source.removeprefix("micro/")
-    speech = microworld.annotated_corpus(language, texts[0].part, **dict(texts[0].parameters))
-    tags = np.array(microworld.TAGS)[speech.upos[source_word]]
+    annotated = microworld.annotated_corpus(language, texts[0].part, **dict(texts[0].parameters))
+    tags = np.array(microworld.TAGS)[annotated.upos[source_word]]
+
     source_id = source.text.ids[source_position]
     target_id = target.text.ids[target_position]
-    # both words are one token, and not the same
+    # position -1 is a word of several tokens
     counts = (source_position >= 0) & (target_position >= 0) & (source_id != target_id)
     is_open = np.isin(tags, CLASSES["Open"])
     return Gold(source_position[counts], target_id[counts], is_open[counts])
@@ -217,16 +228,18 @@ def known_pieces(encoder, side: Side) -> np.ndarray:
 def accuracy_of(
     decoded: np.ndarray, gold: Gold, copied: np.ndarray, converted: np.ndarray
 ) -> dict[str, float]:
-    """Accuracy on gold translations, of all and of open-class words.
+    """Accuracy of decoded tokens against gold translations, of all and of open-class words.
 
     Parameters
     ----------
     decoded : ndarray, shape (tokens,)
+        Predicted token ids, one for each token of the source.
     gold : Gold
+        Positions of tokens in the source, and the ids that translate them.
     copied : ndarray of bool, shape (tokens,)
-        Tokens that the head copies without a shift.
+        Tokens that the masked-LM head gives back as they are.
     converted : ndarray of bool, shape (tokens,)
-        Tokens that became one of the target's.
+        Tokens that are decoded to one of the target language alone.
 
     Returns
     -------

@@ -33,18 +33,18 @@ CHECKPOINT_FOLDER = re.compile(r"(?:step|checkpoint)-(\d+)")
 
 
 def checkpoint_folders(folder: str | Path) -> dict[int, Path]:
-    """Checkpoints of a training by optimiser step, in order.
+    """Folders of the checkpoints of one training, by optimiser step and sorted by it.
 
     Parameters
     ----------
     folder : str or Path
-        Of a pretraining with snapshots, or the output folder of transformers' `Trainer`.
-        A model in the folder itself is the last checkpoint, unless one of its step is
-        there.
+        A pretraining with snapshots (`step-000100`), or the output folder of transformers'
+        `Trainer` (`checkpoint-100`). A model in the folder itself is the last checkpoint.
 
     Returns
     -------
     dict of Path
+        By step.
 
     Raises
     ------
@@ -57,9 +57,12 @@ def checkpoint_folders(folder: str | Path) -> dict[int, Path]:
         match = CHECKPOINT_FOLDER.fullmatch(path.name)
         if match and (path / "config.json").is_file():
             folders[int(match[1])] = path
+
+    # the folder's own model has the step of the last line in its training log
     log = read_log(folder) if (folder / "config.json").is_file() else []
     if log:
         folders[log[-1]["step"]] = folder
+
     require(
         len(folders) > 1,
         f"{folder} holds {len(folders) or 'no'} checkpoint{'s' * (len(folders) != 1)} with a step: "
@@ -162,7 +165,7 @@ def load_trajectories(
     layers : sequence of int
         0 are the embeddings.
     name : str
-        Its name in a figure; if empty, that of the folder.
+        What the model is called in a figure; if empty, the name of its folder.
     languages : sequence of str
         Two; by default those that the model declares.
     items : sequence of Encoded
@@ -187,8 +190,10 @@ def load_trajectories(
         checkpoints = checkpoint_folders(checkpoints)
     elif not isinstance(checkpoints, dict):
         checkpoints = dict(enumerate(map(Path, checkpoints)))
+
     require(checkpoints, "a trajectory needs a checkpoint: give some")
-    vectors = {layer: [] for layer in layers}  # of each checkpoint [2, items, width]
+
+    vectors = {layer: [] for layer in layers}  # (2, items, H) of each checkpoint
     for path in checkpoints.values():
         encoder = load_encoder(path)
         pair = tuple(languages) or tuple(encoder.views)
@@ -198,12 +203,15 @@ def load_trajectories(
             ids = translation_ids(encoder, pair).astype(np.int32)
             starts = np.arange(len(ids) + 1)
             items = [Encoded(column, starts) for column in ids.T]
+
         both = [sentence_vectors(encoder, text, view, layers) for text, view in zip(items, pair)]
         for layer in layers:
             vectors[layer].append([states[layer].cpu().numpy() for states in both])
+
     if not labels:
         labels = [item_labels(encoder, side) for side in items]
     words = list(zip(*labels))
+
     name = name or Path(path).name
     steps = tuple(checkpoints)
     return {
@@ -291,11 +299,16 @@ def _principal_axes(rows: np.ndarray, n: int) -> np.ndarray:
 
 
 def _project(trajectory: Trajectory, axes: np.ndarray) -> Projection:
-    vectors = trajectory.vectors.astype(np.float64)
+    """Vectors of all checkpoints, centred, on the same two axes of shape (H, 2)."""
+    vectors = trajectory.vectors.astype(np.float64)  # (checkpoints, 2, words, H)
     vectors = vectors - vectors.mean((1, 2), keepdims=True)
-    points = vectors @ axes
+
+    points = vectors @ axes  # (checkpoints, 2, words, 2)
+
+    # share of the variance that the plane shows, (checkpoints,)
     total = (vectors**2).sum((1, 2, 3))
     explained = (points**2).sum((1, 2, 3)) / np.maximum(total, 1e-12)
+
     return Projection(
         trajectory.name,
         trajectory.languages,
@@ -394,7 +407,8 @@ def pretraining_checkpoints(spec: PretrainSpec, store) -> dict[int, Path]:
 
 
 def make_translations(specs, folders, store, progress):
-    """Measure word translation in checkpoint after checkpoint, into `measures.json`.
+    """Measure word translation accuracy τ of each checkpoint, as it is and mean-centred by
+    language, into `measures.json`.
 
     Parameters
     ----------
@@ -408,6 +422,7 @@ def make_translations(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         path, step = snapshot(store.path(spec.checkpoint), spec.percent)
         words = load_trajectory({step: path}, layer=spec.layer)
+
         values = {
             "step": step,
             "tau": float(words.tau[0]),

@@ -73,14 +73,17 @@ AMONG = ("all", "own")
 def one_way(
     spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]
 ) -> dict[str, tuple]:
-    """MRR in one direction by word class, each among all candidates.
+    """Mean reciprocal rank of retrieval in one direction by word class (Liu et al. 2020a, 2.5).
+
+    Every class is ranked among all candidates, not among those of its class.
 
     Parameters
     ----------
     spec : WordSpec
     tables : pair of Tensor, shape (words, H)
+        Word vectors, of the queries' language and of the candidates'.
     pairs : ndarray, shape (n, 2)
-        Word numbers.
+        Translation pairs, as rows of the two tables.
     classes : dict of ndarray of bool, shape (n,)
         Which pairs are of a class.
 
@@ -92,33 +95,42 @@ def one_way(
     from xlingual_nb.measures.retrieval import chance, rank, reciprocal
 
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
+
     source, target = tables
     query_vectors = source[queries]
     candidate_vectors = target[candidates]
+    # the mean of a language's words holds what they have in common, its identity
     if spec.centred:
         query_vectors = query_vectors - query_vectors.mean(0)
         candidate_vectors = candidate_vectors - candidate_vectors.mean(0)
+
     ranks = rank(query_vectors, candidate_vectors, gold, similarity=spec.similarity)
-    earned = reciprocal(ranks, spec.ties)
+    reciprocal_ranks = reciprocal(ranks, spec.ties)
+
+    # a class has the queries of its pairs; its baseline is random vectors among all candidates
     n_right = np.bincount(gold[:, 0])  # candidates that translate each query
     scores = {}
     for name, is_in_class in classes.items():
-        own = np.unique(gold[is_in_class, 0])
-        scores[name] = (float(earned[own].mean()), chance(n_right[own], len(candidates)))
+        class_queries = np.unique(gold[is_in_class, 0])
+        scores[name] = (
+            float(reciprocal_ranks[class_queries].mean()),
+            chance(n_right[class_queries], len(candidates)),
+        )
     return scores
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #4ff0f254
 def by_class(
     spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]
 ) -> dict[str, dict]:
-    """Scores by word class, means of both directions.
+    """Mean reciprocal rank by word class, mean of both directions (Liu et al. 2020a, 2.5).
 
     Parameters
     ----------
     spec : WordSpec
     tables : pair of Tensor, shape (words, H)
+        Word vectors of both languages.
     pairs : ndarray, shape (n, 2)
-        Word numbers.
+        Translation pairs, as rows of the two tables.
     classes : dict of ndarray of bool, shape (n,)
         Which pairs are of a class; one without pairs is left out.
 
@@ -131,11 +143,14 @@ def by_class(
     classes = {name: mask for name, mask in classes.items() if mask.any()}
     forward = one_way(spec, tables, pairs, classes)
     backward = one_way(spec, tables[::-1], pairs[:, ::-1], classes)
+
     scores = {}
     for name, mask in classes.items():
         forward_mrr, forward_chance = forward[name]
         backward_mrr, backward_chance = backward[name]
+        # easier: the candidates are the translations of the class alone
         within_class = both_ways(spec, tables, pairs[mask], np.ones(mask.sum(), bool))
+
         scores[name] = {
             "all": {
                 "mrr": (forward_mrr + backward_mrr) / 2,
@@ -175,6 +190,7 @@ class WordClassesSpec:
     learnt: str = ""
 
     def __post_init__(self):
+        """Check that tags are of parts of speech, and that tested words are not learnt from."""
         require(
             self.tags and all(records.task == "pos" for records in self.tags),
             "words are told apart by tagged text: give records of the task pos",
@@ -183,6 +199,7 @@ class WordClassesSpec:
             self.learnt in ("", *PARTS),
             f"learnt={self.learnt!r}: choose {', '.join(PARTS)}, or none",
         )
+
         tested = self.words.dictionary.part
         require(
             self.learnt != tested,
@@ -193,26 +210,28 @@ class WordClassesSpec:
 def compare_classes(
     spec: WordClassesSpec, encoder, pairs, supervision, texts, records, store=None
 ) -> dict:
-    """Values of a spec.
+    """Word retrieval by word class, with an encoder's vectors and by spelling alone (Liu et al.
+    2020a, 2.5).
 
     Parameters
     ----------
     spec : WordClassesSpec
+        The retrieval, and whether the vectors are rotated by a supervised mapping first.
     encoder : Encoder
     pairs, supervision : list of (str, str)
         Word pairs to test, and to learn a rotation from.
     texts : list of list of str
         Sentences of each language.
     records : list of dict
-        Tagged sentences.
+        Sentences with part-of-speech tags.
     store : Store, optional
-        As in `measures.word_retrieval.input_adapter`.
+        Holds the vocabulary of the checkpoint, if it is one of ours.
 
     Returns
     -------
     dict
-        `by_class` of the vectors under `found` and of spelling alone under `strings`;
-        numbers of `usable` pairs, and of `untagged` ones among them.
+        Scores by class of the vectors (`found`) and of spelling alone (`strings`); numbers of
+        `usable` pairs, and of `untagged` ones among them.
 
     Raises
     ------
@@ -222,6 +241,7 @@ def compare_classes(
     vectors = vectors_of(spec.words, encoder, [*pairs, *supervision], texts, store)
     finders = [finder for finder, _ in vectors]
     numbers, supervision_numbers = found_pairs(vectors, len(pairs))
+
     # the class of a pair is that of its first word
     tags = np.array(commonest_tags(records, finders[0]), dtype=object)[numbers[:, 0]]
     has_tag = tags != ""
@@ -230,10 +250,13 @@ def compare_classes(
             f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
             f"give more text, or tags of {spec.words.pair[0]}"
         )
+
     classes = {name: np.isin(tags, members) for name, members in CLASSES.items()}
+
     tables = last_layer(vectors)
     if spec.learnt:
         tables = rotate_tables(tables, exclude_queries(supervision_numbers, numbers))
+
     # the baseline: the same retrieval by spelling alone
     spellings, spelling_rows = strings(finders, numbers)
     return {
@@ -245,8 +268,8 @@ def compare_classes(
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #afaa65d4
 def make_word_classes(specs, folders, store, progress):
-    """Score each word class of a retrieval (Liu et al. 2020a, section 2.5), into
-    `measures.json`.
+    """Measure word retrieval by word class for each spec, into `measures.json` (Liu et al. 2020a,
+    2.5).
 
     Parameters
     ----------
@@ -266,12 +289,14 @@ def make_word_classes(specs, folders, store, progress):
         for tagged in spec.tags:
             records += read_records(store.path(tagged))
 
+        # word pairs of one part of the dictionary: those to test, and those to learn from
         def pairs_of(part):
             dictionary = replace(words.dictionary, part=part)
             return dictionary_pairs(dictionary, words.pair, words.texts)
 
         pairs = pairs_of(words.dictionary.part)
         supervision = pairs_of(spec.learnt) if spec.learnt else []
+
         encoder = load_encoder(store.path(words.checkpoint), device())
         values = compare_classes(spec, encoder, pairs, supervision, texts, records, store)
         write_measures(folder, values)

@@ -42,24 +42,25 @@ from xlingual_nb.measures.dictionary_words import (  # noqa: F401, importable fr
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #2aeed220
 def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
-    """Values of a spec.
+    """Word retrieval between two languages at each layer of an encoder (Liu et al. 2020a, 2.1.1).
 
     Parameters
     ----------
     spec : WordSpec
     encoder : Encoder
     pairs : list of (str, str)
+        Words and translations.
     texts : list of list of str
         Sentences of each language.
     store : Store, optional
-        As in `input_adapter`.
+        Holds the vocabulary of the checkpoint, if it is one of ours.
 
     Returns
     -------
     dict
-        The last layer's `both_ways` and its `layer`; numbers of `pairs`, of `usable`
-        ones, of different `words` and `candidates` among these, and of `truncated`
-        sentences; and `both_ways` of all `layers`.
+        Scores of the last layer (`mrr`, `p1`, ...) and its number (`layer`); numbers of `pairs`,
+        of `usable` ones, of different `words` and `candidates` among these, and of `truncated`
+        sentences; and the scores of all `layers`.
 
     Raises
     ------
@@ -73,14 +74,16 @@ def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
             f"of no pair of {len(pairs)} do both words occur in the texts of {'-'.join(spec.pair)}: "
             "give more text, or a dictionary of its words"
         )
+
     (_, first), (_, second) = vectors
     layers = {}
     for layer in first.vectors:
         tables = [first.vectors[layer], second.vectors[layer]]
         layers[layer] = both_ways(spec, tables, numbers, usable)
+
     words, candidates = numbers[usable].T
     last = max(layers)
-    # tables show the last layer, figures all of them
+    # tables of the notebooks show the last layer, figures all of them
     return {
         **layers[last],
         "layer": last,
@@ -94,8 +97,7 @@ def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #6658a8cc
 def make_words(specs, folders, store, progress):
-    """Word retrieval in encoder after encoder (Liu et al. 2020a, section 2.1), into
-    `measures.json`.
+    """Measure word retrieval for each spec, into `measures.json` (Liu et al. 2020a, 2.1.1).
 
     Parameters
     ----------
@@ -111,8 +113,10 @@ def make_words(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         texts = [looked_at(read_corpus(store.path(text)), spec.sentences) for text in spec.texts]
         pairs = dictionary_pairs(spec.dictionary, spec.pair, spec.texts)
-        # refuses texts without any of the words before a model is opened
+
+        # refuses texts without any of the words before a model is loaded
         finders(spec, pairs, texts)
+
         encoder = load_encoder(store.path(spec.checkpoint), device())
         write_measures(folder, compare(spec, encoder, pairs, texts, store))
         progress(spec, 1, 1)
@@ -120,7 +124,7 @@ def make_words(specs, folders, store, progress):
 
 @lru_cache(maxsize=256)
 def check_met(dictionary: Dictionary, pair, texts, spelling: str, maximum: int) -> None:
-    """Check that the texts have both words of some pair, before a model is trained.
+    """Check that both words of some translation pair occur in the texts, before a model is trained.
 
     Parameters
     ----------
@@ -128,24 +132,27 @@ def check_met(dictionary: Dictionary, pair, texts, spelling: str, maximum: int) 
     pair : tuple of str
     texts : tuple of CorpusSpec
     spelling : str
-        As in `measures.contextual_words.Finder`.
+        How spellings are compared: in lower case, as they are, or without accents.
     maximum : int
         Sentences that are read; 0 for all.
 
     Raises
     ------
     InputError
-        If they have not.
+        If no pair occurs.
     """
     from xlingual_nb.measures.contextual_words import Finder
 
     pairs = dictionary_pairs(dictionary, pair, texts)
     corpora = [apply_text_transforms(text.transforms, load_spec(text)) for text in texts]
     sentences = [looked_at(corpus, maximum) for corpus in corpora]
+
+    # quick, and enough nearly always: words between blanks
     first_words, second_words = [set(" ".join(side).split()) for side in sentences]
     if any(word in first_words and target in second_words for word, target in pairs):
-        return  # quick, and nearly always so
-    # words may have several tokens, or be spelt otherwise: search for them
+        return
+
+    # slow: words of several units, or of another spelling
     first_finder, second_finder = [Finder(words, spelling) for words in zip(*pairs)]
     first_numbers = find_numbers(first_finder, sentences[0])
     second_numbers = find_numbers(second_finder, sentences[1])
@@ -154,6 +161,7 @@ def check_met(dictionary: Dictionary, pair, texts, spelling: str, maximum: int) 
         for word, target in zip(first_finder.of, second_finder.of)
     ):
         return
+
     unmet = [
         f" ({name}: none of its words)"
         for name, numbers in zip(pair, (first_numbers, second_numbers))
@@ -205,12 +213,16 @@ def looking_cost(spec: WordSpec) -> dict:
     from_file = spec.dictionary.source not in ("micro", "same")
     if spec.context == "text" and from_file:
         check_met(spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences)
+
     sizes = [corpus_size(text) for text in spec.texts]
     if spec.sentences:
         sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
+
     trained = spec.checkpoint
     if not isinstance(trained, PretrainSpec) or spec.context == "alone":
         return {"flops": 0.0, "bytes": 10_000}
+
+    # 1.3 subwords a word, and two special tokens a sentence; a forward pass is a third of a step
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
     return {"flops": step_flops(trained.shape, trained.tokenizer.size, tokens) / 3, "bytes": 10_000}
 
@@ -290,35 +302,39 @@ def rotate_tables(tables, pairs: np.ndarray) -> list:
 
 
 def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
-    """Vectors by spelling alone: words of one spelling have the same row, orthogonal to all
-    others.
+    """Baseline of word retrieval by spelling alone: one-hot vectors, the same for equal strings.
 
     Parameters
     ----------
     finders : list of Finder
+        Of each language; it numbers the words.
     pairs : ndarray, shape (n, 2)
-        Word numbers.
+        Translation pairs, as word numbers.
 
     Returns
     -------
     tables : list of Tensor
-        Of the words of each language among the pairs.
+        Of each language the vectors of its words among the pairs, shape (words, spellings).
     rows : ndarray, shape (n, 2)
-        The pairs as rows of the tables.
+        The pairs as rows of the two tables.
     """
     import torch
 
-    row_of = {}  # of each spelling, whichever language has it
+    spelling_number = {}  # number of each spelling, the same in both languages
     rows_of_words = []
     pair_rows = []
     for finder, column in zip(finders, pairs.T):
         numbers, inverse = np.unique(column, return_inverse=True)
         spellings = list(finder.numbers)
         rows_of_words.append(
-            [row_of.setdefault(spellings[number], len(row_of)) for number in numbers]
+            [
+                spelling_number.setdefault(spellings[number], len(spelling_number))
+                for number in numbers
+            ]
         )
         pair_rows.append(inverse)
-    one_hot = torch.eye(len(row_of))
+
+    one_hot = torch.eye(len(spelling_number))
     return [one_hot[rows] for rows in rows_of_words], np.stack(pair_rows, 1)
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #b51dcb9c
@@ -346,23 +362,26 @@ def found_pairs(vectors_by_side, pairs: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def look_up_vectors(spec: WordFloorsSpec, encoder, pairs, supervision, texts, store=None) -> tuple:
-    """Vectors of all words, the pairs to test, and those to learn from.
+    """Word vectors of both languages, the pairs to test a mapping on, and those to learn it from.
 
     Parameters
     ----------
     spec : WordFloorsSpec
     encoder : Encoder
     pairs, supervision : list of (str, str)
+        Word pairs to test, and to learn from.
     texts : list of list of str
         Sentences of each language.
     store : Store, optional
-        As in `input_adapter`.
+        Holds the vocabulary of the checkpoint, if it is one of ours.
 
     Returns
     -------
     vectors : list of (Finder, WordVectors)
     queries : ndarray, shape (n, 2)
+        Pairs to test, as word numbers.
     supervision_pairs : ndarray, shape (k, 2)
+        Pairs to learn from, without any word that is tested.
 
     Raises
     ------
@@ -372,6 +391,7 @@ def look_up_vectors(spec: WordFloorsSpec, encoder, pairs, supervision, texts, st
     vectors = vectors_of(spec.words, encoder, [*pairs, *supervision], texts, store)
     queries, supervision_pairs = found_pairs(vectors, len(pairs))
     supervision_pairs = exclude_queries(supervision_pairs, queries)
+
     if not (len(queries) and len(supervision_pairs)):
         raise InputError(
             f"{len(queries)} pairs of {'-'.join(spec.words.pair)} to ask for "
@@ -396,34 +416,37 @@ def last_layer(vectors_by_side) -> list:
 
 
 def floors_of(spec: WordFloorsSpec, encoder, pairs, supervision, texts, store=None) -> dict:
-    """Values of a spec.
+    """Lower and upper bound of word retrieval: spelling alone, and a supervised rotation of the
+    vectors (Procrustes).
 
     Parameters
     ----------
     spec : WordFloorsSpec
     encoder : Encoder
     pairs, supervision : list of (str, str)
+        Word pairs to test, and to learn the rotation from.
     texts : list of list of str
         Sentences of each language.
     store : Store, optional
-        As in `input_adapter`.
+        Holds the vocabulary of the checkpoint, if it is one of ours.
 
     Returns
     -------
     dict
-        `strings` and `mapped`, each as `both_ways`, and `learnt`, the number of pairs of
-        the rotation.
+        Scores of spelling (`strings`) and of rotated vectors (`mapped`), and `learnt`, the
+        number of pairs that the rotation is learnt from.
 
     Raises
     ------
     InputError
-        As `look_up_vectors`.
+        If there is no pair to test or none to learn from.
     """
     vectors, queries, supervision_pairs = look_up_vectors(
         spec, encoder, pairs, supervision, texts, store
     )
     finders = [finder for finder, _ in vectors]
 
+    # all pairs are usable: words without a vector are left out already
     def score(tables, pairs):
         return both_ways(spec.words, tables, pairs, np.ones(len(pairs), bool))
 
