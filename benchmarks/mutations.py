@@ -209,7 +209,7 @@ MUTATIONS = [
     Mutation(
         "naive Bayes without the prior",
         "tasks/baselines.py",
-        "prior = np.bincount(numbers) / len(numbers)",
+        "prior = np.bincount(class_of_bag) / len(class_of_bag)",
         "prior = np.ones(len(names))",
         "test_bags_of_subwords.py",
     ),

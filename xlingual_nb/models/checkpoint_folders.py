@@ -624,6 +624,7 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
     model, report = open_masked_lm(path)
     inner = model.base_model_prefix + "."
 
+    # a head may be missing, weights of the encoder may not
     lost = sorted(name for name in report["missing_keys"] if name.startswith(inner))
     if lost:
         raise InputError(

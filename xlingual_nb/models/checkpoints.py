@@ -57,6 +57,7 @@ def check_sizes(checkpoint: Checkpoint) -> None:
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
 
     Raises
     ------
@@ -92,6 +93,7 @@ def view_fault(checkpoint: Checkpoint, view: LanguageView) -> str:
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     view : LanguageView
 
     Returns
@@ -164,6 +166,7 @@ def states_depend_on_padding(checkpoint: Checkpoint) -> bool:
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
 
     Returns
     -------
@@ -177,6 +180,7 @@ def states_depend_on_padding(checkpoint: Checkpoint) -> bool:
     names = list(checkpoint.views)
     if checkpoint.language_input:
         names += checkpoint.language_input.ids
+    # any language will do
     view = names[0] if names else "any"
     sentences = trial_sentences(checkpoint, view)
     layers = range(checkpoint.depth + 1)
@@ -245,6 +249,7 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
     )
 
     check_sizes(checkpoint)
+    # a model whose states depend on padding reads its sentences one by one
     return replace(checkpoint, one_by_one=states_depend_on_padding(checkpoint))
 
 
@@ -271,6 +276,7 @@ def inspect_checkpoint(path) -> Checkpoint:
     check_settings(path)
     tokenizer, specials = load_tokenizer(path)
 
+    # on torch's device `meta` weights have shapes and take no memory
     try:
         config = read_config(path)
         with silence_transformers(), torch.device("meta"):

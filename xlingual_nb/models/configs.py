@@ -217,6 +217,7 @@ class Training:
             f"opening={self.opening}, opening_rate={self.opening_rate}, opening_slice={self.opening_slice}: "
             "no negative counts, a share above 0",
         )
+        # a power of two, for gradients of shards are added in pairs
         require(
             1 <= self.shards <= self.batch and self.shards & (self.shards - 1) == 0,
             f"shards={self.shards}, batch={self.batch}: give 1, 2, 4, 8 …, at most one an example",

@@ -80,6 +80,7 @@ class Dropout:
         seeds : list of int
         step : int
         rows : RowGroup
+            Rows of one length, several sentences in each.
         device : torch.device or str
 
         Returns

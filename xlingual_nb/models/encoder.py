@@ -91,6 +91,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
         "transform.dense.weight": (h, h),
     }
 
+    # queries, keys and values are one matrix
     for l in range(shape.layers):
         sizes |= {
             f"{l}.attention.qkv.weight": (3 * h, h),
@@ -238,7 +239,7 @@ class BatchedModels:
         self.nsp = nsp
         self.still_pad = still_pad
 
-        # two flat tensors for all models, so that the optimiser steps two tensors
+        # one flat tensor of all weights with weight decay, one of those without: a step is two kernels
         decayed, decayed_views = flat_parameters(
             decayed_weights(shape, vocabulary, nsp), len(self.seeds), device
         )
@@ -359,8 +360,11 @@ def embed_inputs(stack: BatchedModels, batch: StackedBatch, dropout: Dropout | N
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     batch : StackedBatch
+        Inputs and labels of all models.
     dropout : Dropout or None
+        Dropout masks of the step, in training.
 
     Returns
     -------
@@ -403,13 +407,16 @@ def self_attention(stack: BatchedModels, qkv, rows: RowGroup, mask, layer, dropo
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     qkv : Tensor, shape (M, tokens of the group, 3 * hidden)
         Queries, keys and values.
     rows : RowGroup
+        Rows of one length, several sentences in each.
     mask : Tensor
         `attention_mask` of the group.
     layer : int
     dropout : Dropout or None
+        Dropout masks of the step, in training.
 
     Returns
     -------
@@ -437,13 +444,16 @@ def encoder_layer(stack: BatchedModels, x, rows, masks, layer: int, dropout: Dro
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     x : Tensor, shape (M, tokens, hidden)
     rows : tuple of RowGroup
+        The tokens in rows, short ones and long ones.
     masks : list of Tensor
         `attention_mask` of each group.
     layer : int
         From 0.
     dropout : Dropout or None
+        Dropout masks of the step, in training.
 
     Returns
     -------
@@ -462,6 +472,7 @@ def encoder_layer(stack: BatchedModels, x, rows, masks, layer: int, dropout: Dro
         attended = attended * dropout.hidden(1 + 2 * layer)
     x = stacked_layer_norm(stack, x + attended, f"{layer}.attention.output")
 
+    # the feed-forward network
     inner = F.gelu(stacked_linear(stack, x, f"{layer}.intermediate.dense"))
     outer = stacked_linear(stack, inner, f"{layer}.output.dense")
     if dropout:
@@ -568,8 +579,11 @@ def training_losses(
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     batch : StackedBatch
+        Inputs and labels of all models.
     dropout : Dropout, optional
+        Dropout masks of the step, in training.
     counts : LabelCounts, optional
         Labels in all shards of a batch, of which this one is a part: then the losses of the shards
         add up to that of the batch.
@@ -588,6 +602,7 @@ def training_losses(
     loss = mean_cross_entropy(scores, batch.labels, counts.masked)
     if not stack.nsp:
         return loss
+
     # Hugging Face's classes: 0 for "continued", 1 for "random".
     labels = torch.where(batch.follows < 0, -100, 1 - batch.follows)
     next_logits = next_sentence_logits(stack, states_at(batch.opening))

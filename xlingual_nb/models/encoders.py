@@ -175,6 +175,7 @@ def load_encoder(path, device="cpu") -> Encoder:
             "GloVe's text is a .vec with a first line of its words and columns, `400000 300`"
         )
 
+    # folders of static vectors and of models both have a config.json
     config = load_json(path / "config.json")
     is_static = isinstance(config, dict) and config.get("model_type") == STATIC
     return load_static(path, device) if is_static else load_checkpoint(path, device)

@@ -271,6 +271,7 @@ def link_or_copy(source: Path, target: Path) -> None:
             os.link(source.resolve(), target)
             return
         except OSError:
+            # another disk, or a file system without hard links
             pass
     shutil.copy2(source, target)
 
@@ -307,6 +308,7 @@ def import_checkpoints(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused: copying takes no time worth reporting.
 
@@ -323,6 +325,7 @@ def import_checkpoints(specs, folders, store, progress):
             elif ".safetensors" not in path.name:
                 shutil.copy2(path, folder / path.name)
 
+        # an untrained model with the architecture and the tokenizer of the checkpoint
         if spec.fresh:
             write_random_weights(folder, spec.seed)
 

@@ -59,6 +59,7 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2**23):
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     size : int
         Entries of the vocabulary.
     window : int
@@ -154,6 +155,7 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
     Parameters
     ----------
     tables : list of Tensor, shape (V, H + 2)
+        Of words and of contexts: vectors, a bias, and a column of ones.
     cells : tuple of Tensor, shape (cells,)
         Rows, columns, log counts and weights.
 
@@ -208,6 +210,7 @@ def train_tables(
     counts : scipy.sparse array, shape (V, V)
         Of `cooccurrences`.
     method : Glove
+        Epochs, learning rate and weighting of cells.
     width : int
         Dimension H.
     seed : int

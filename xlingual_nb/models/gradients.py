@@ -21,6 +21,7 @@ def shard_gradients(
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     shards : list of StackedBatch
     number : int
         Which of them.
@@ -28,6 +29,7 @@ def shard_gradients(
         Of all shards.
     step : int
     training : Training
+        Length and optimiser settings.
 
     Returns
     -------
@@ -37,6 +39,8 @@ def shard_gradients(
     shard = shards[number].to(stack.device)
     if not shard.rows:  # fewer rows than shards
         return [torch.zeros(len(stack), device=stack.device), *map(torch.zeros_like, stack.flat)]
+
+    # masks depend on seed, step and shard alone, so that a resumed training draws the same
     dropout = None
     if training.dropout:
         dropout = Dropout(
@@ -48,10 +52,12 @@ def shard_gradients(
             device=stack.device,
             shard=number if len(shards) > 1 else None,
         )
+
     with torch.autocast(
         stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
     ):
         loss = training_losses(stack, shard, dropout, counts)
+
     stack.backward(loss)
     return [loss.detach(), *(flat.grad for flat in stack.flat)]
 

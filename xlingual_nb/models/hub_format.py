@@ -95,6 +95,7 @@ def save_checkpoint(
     ----------
     folder : Path
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     model : int
         Its index in `stack`.
     config : dict

@@ -192,6 +192,7 @@ class Checkpoint:
         Parameters
         ----------
         view : LanguageView or str
+            A language, or how it enters the model (offsets, segment, order).
 
         Returns
         -------
@@ -240,10 +241,13 @@ def model_inputs(
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     sentences : Encoded
+        Token ids of each sentence.
     numbers : sequence of int
         Indices of the sentences.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
 
     Returns
     -------
@@ -257,6 +261,7 @@ def model_inputs(
     prefix, suffix = checkpoint.frame(view)
     end = len(prefix) + sentences.lengths[numbers]  # of the content
     shape = (len(numbers), int(end.max()) + len(suffix))
+    # rows are prefix, sentence, suffix and padding; the masks have shape [batch, width]
     positions = np.arange(shape[1])[None, :]
     content = (positions >= len(prefix)) & (positions < end[:, None])
     is_padding = positions >= end[:, None] + len(suffix)
@@ -398,6 +403,7 @@ def one_line_errors(checkpoint: Checkpoint, inputs):
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     inputs : dict of Tensor
         Of `model_inputs`.
 
@@ -424,10 +430,13 @@ def content_token_states(checkpoint: Checkpoint, sentences: Encoded, groups, vie
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     sentences : Encoded
+        Token ids of each sentence.
     groups : iterable of ndarray
         Indices of the sentences of each batch.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     layers : iterable of int
 
     Yields
@@ -483,11 +492,13 @@ def masked_logits(
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     sentences : Encoded
         With their masks.
     numbers : sequence of int
         Sentences of the batch.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     is_masked : Tensor of bool, shape (tokens,)
         Marks the content tokens of the batch that logits are wanted for.
 
@@ -498,6 +509,7 @@ def masked_logits(
     logits = []
     start = 0
     for batch in readable_batches(checkpoint, numbers):
+        # `is_masked` is over the tokens of all sentences of the batch, end to end
         end = start + int(sentences.lengths[batch].sum())
         marks = is_masked[start:end]
         start = end

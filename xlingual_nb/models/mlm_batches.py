@@ -124,13 +124,15 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     Parameters
     ----------
     dataset : PretrainingDataset
+        All training text, as examples of one or two segments.
     indices : ndarray, shape (examples,)
+        Examples of the batch.
 
     Returns
     -------
     UnpackedBatch
     """
-    # of each example
+    # of each example: first token in the text, and length, of both segments
     start, length = dataset.first[indices].T
     second_start, second_length = dataset.second[indices].T
     lengths = example_lengths(length, second_length)
@@ -233,7 +235,9 @@ def mask_tokens(
     Parameters
     ----------
     sentences : UnpackedBatch
+        Examples end to end, before they are packed into rows.
     masking : Masking
+        Share of masked tokens, and what replaces them.
     vocabulary : int
         Random tokens are drawn below this id.
     rng : numpy.random.Generator
@@ -285,6 +289,7 @@ def pad_examples(s: UnpackedBatch) -> UnpackedBatch:
     Parameters
     ----------
     s : UnpackedBatch
+        Examples end to end, before they are packed into rows.
 
     Returns
     -------
@@ -394,7 +399,9 @@ def slice_examples(
     Parameters
     ----------
     dataset : PretrainingDataset
+        All training text, as examples of one or two segments.
     indices : ndarray, shape (examples,)
+        Examples of the batch.
     max_tokens : int
         Longest slice, special tokens not counted.
     rng : numpy.random.Generator
@@ -406,7 +413,7 @@ def slice_examples(
     """
     start, length = dataset.first[indices].T
     first_length = rng.integers(1, max_tokens + 1, len(indices))
-    counts = 1 + np.maximum(0, -(-(length - first_length) // max_tokens))
+    counts = 1 + np.maximum(0, -(-(length - first_length) // max_tokens))  # rounded up
 
     # of each slice: its example, its number there, and where it begins and ends in the example
     example = np.repeat(np.arange(len(indices)), counts)
@@ -431,6 +438,7 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
     Parameters
     ----------
     s : UnpackedBatch
+        Examples end to end, before they are packed into rows.
     rows : tuple of int
         Row lengths (short, long).
 
@@ -441,7 +449,7 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
     counts : list of int
         Number of rows of each group.
     """
-    # of each sentence
+    # of each sentence: its group of rows, its row there, and its first column
     group = (s.lengths > rows[0]).astype(np.int64)
     row = np.empty_like(group)
     offset = np.empty_like(group)
@@ -451,7 +459,7 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
         in_group = group == g
         row[in_group], offset[in_group], counts[g] = first_fit(s.lengths[in_group], rows[g])
 
-    # of each token
+    # of each token: the first column of its sentence, and its place in it
     column = concatenated_ranges(s.lengths) + offset[s.sentence]
     return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
 
@@ -514,8 +522,11 @@ def make_batch(
     Parameters
     ----------
     dataset : PretrainingDataset
+        All training text, as examples of one or two segments.
     indices : ndarray, shape (examples,)
+        Examples of the batch.
     masking : Masking
+        Share of masked tokens, and what replaces them.
     rows : tuple of int
         Row lengths (short, long).
     rng : numpy.random.Generator
@@ -573,6 +584,7 @@ def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
     Parameters
     ----------
     batch : Batch
+        Inputs and labels of one model, in short and in long rows.
     first, last : ndarray, shape (2,)
         The first row of each group, and the one after its last.
 
@@ -594,6 +606,8 @@ def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
     groups = []
     for group, begin, end in zip(batch.groups, first, last):
         groups.append({name: values[begin:end] for name, values in group.items()})
+
+    # labels and [CLS] go with the rows that they are in
     is_masked = is_inside(batch.masked)
     is_opening = is_inside(batch.opening)
     return Batch(

@@ -246,6 +246,7 @@ def language_reader(spec: PretrainSpec, name: str, tokenizer):
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
     name : str
         Of the language; one that the spec lacks is read without transforms.
     tokenizer : tokenizers.Tokenizer
@@ -258,6 +259,7 @@ def language_reader(spec: PretrainSpec, name: str, tokenizer):
     """
     size = tokenizer.get_vocab_size()
     view = find_language_view(spec, size, name)
+    # a language that the model was not trained on has no transforms
     chain = ()
     for language in spec.languages:
         if language.name == name:
@@ -321,8 +323,10 @@ def pretraining_dataset(spec: PretrainSpec, tokenizer, store):
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -382,6 +386,7 @@ def stack_key(spec: PretrainSpec) -> tuple:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Returns
     -------
@@ -409,10 +414,12 @@ def training_job(spec: PretrainSpec, folder, tokenizer, store):
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     folder : Path
         Where the checkpoint goes.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -473,6 +480,7 @@ def make_pretraining(specs, folders, store, progress, ranks=Ranks()):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, steps done, steps in all).
     ranks : Ranks
@@ -544,6 +552,7 @@ def count_training_tokens(spec: PretrainSpec) -> float:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Returns
     -------
@@ -574,6 +583,7 @@ def pretraining_cost(spec: PretrainSpec) -> dict:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Returns
     -------
@@ -583,6 +593,7 @@ def pretraining_cost(spec: PretrainSpec) -> dict:
     vocabulary = vocabulary_size(spec, spec.tokenizer.size)
     checkpoint_bytes = 4 * parameter_count(spec.shape, vocabulary, spec.nsp)
 
+    # without steps and epochs the model stays untrained
     tokens = 0
     if spec.training.steps or spec.training.epochs:
         tokens = count_training_tokens(spec)

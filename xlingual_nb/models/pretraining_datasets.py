@@ -148,6 +148,7 @@ def build_sentence_dataset(
     sentences : list of Encoded
         One for each language.
     views : list of LanguageView
+        How each language enters the model (offsets, segment, order).
     vocabulary : int
         Number of entries; a larger id raises ValueError.
     max_tokens : int
@@ -287,6 +288,7 @@ def document_pairs(
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     ends : ndarray, shape (documents,)
         After how many sentences each document ends.
     max_tokens : int
@@ -406,9 +408,11 @@ def resample_languages(
     counts = [len(table) for table in tables]
     resampled = []
     for i, n_examples in enumerate(smooth_counts(counts, exponent)):
+        # a language that keeps its count keeps its order
         order = np.arange(counts[i])
         if n_examples != counts[i]:
             order = seeded_generator(PAIRS, 1, i).permutation(counts[i])
+        # starts of both segments, in the ids of all languages end to end
         shift = [origins[i], 0, origins[i], 0, 0]
         resampled.append(tables[i][np.resize(order, n_examples)] + shift)
     return resampled
@@ -434,6 +438,7 @@ def build_pair_dataset(
     ends : list of ndarray
         After how many sentences each document of a language ends.
     views : list of LanguageView
+        How each language enters the model (offsets, segment, order).
     vocabulary : int
         Number of entries; a larger id raises ValueError.
     max_tokens : int

@@ -120,7 +120,6 @@ class PretrainSpec:
         """Check that every value is in its range, and that no two settings exclude each other."""
         names = [l.name for l in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
-
         require(
             len(set(names)) == len(names),
             f"languages {', '.join(names)}: give each a name of its own",
@@ -196,6 +195,7 @@ def check_inputs(spec) -> None:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Raises
     ------
@@ -254,6 +254,7 @@ def check_neighbours(spec) -> None:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Raises
     ------
@@ -342,7 +343,9 @@ def special_token_offset(spec: PretrainSpec, language: Language, size: int) -> i
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
     language : Language
+        Its corpus, and the transforms of its ids.
     size : int
         Entries of the tokenizer's vocabulary.
 
@@ -367,6 +370,7 @@ def language_views(spec: PretrainSpec, size: int) -> list[LanguageView]:
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
     size : int
         Entries of the tokenizer's vocabulary.
 
@@ -380,6 +384,7 @@ def language_views(spec: PretrainSpec, size: int) -> list[LanguageView]:
 
     views = []
     for i, language in enumerate(spec.languages):
+        # Fake-English (D) has the ids of a second vocabulary, lang_pos gives each its positions
         views.append(
             LanguageView(
                 language.name,

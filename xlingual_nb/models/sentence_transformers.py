@@ -247,6 +247,7 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
             f"{folder / pooling}/config.json pools by {unknown[0]!r}: {', '.join(POOLING_MODES)} are known"
         )
 
+    # more files say how long texts may be, and what is put before them
     settings = load_json(folder / "sentence_bert_config.json") or {}
     prompts = load_json(folder / "config_sentence_transformers.json") or {}
     prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")

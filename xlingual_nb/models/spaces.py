@@ -162,6 +162,7 @@ def check_disjoint(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
     ids : list of ndarray
         Subwords of each language.
     tokenizer : tokenizers.Tokenizer
@@ -184,6 +185,7 @@ def check_disjoint(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
 
         for subword in language_ids.tolist():
             first_language = language_of.setdefault(subword, name)
+            # an id of a shifted copy is shown as the subword that it copies
             require(
                 first_language == name,
                 f"the subword {tokenizer.id_to_token(subword % size)!r} is of {first_language} and "
@@ -197,6 +199,7 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
     number : int
         The language whose rows come first; the other is language 0.
     ids : list of ndarray
@@ -235,6 +238,7 @@ def map_to_first(
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
     number : int
     tables : list of Tensor, shape (n, H)
         Vectors of each language.
@@ -319,6 +323,7 @@ def cross_lingual_neighbours(tables, ids: list[np.ndarray], vocabulary: int, k: 
     count = len(tables)
     neighbours = np.full((count, vocabulary, count - 1, k), -1, np.int32)
     for source in range(count):
+        # the other languages in order, as columns of the table
         targets = [number for number in range(count) if number != source]
         for column, target in enumerate(targets):
             nearest = nearest_rows(tables[source], tables[target], k)
@@ -332,6 +337,7 @@ def load_tables(spec: SpaceSpec, ids: list[np.ndarray], store) -> list:
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
     ids : list of ndarray, shape (n,)
         Subwords of each language.
     store : Store
@@ -363,6 +369,7 @@ def make_spaces(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
 
@@ -383,6 +390,7 @@ def make_spaces(specs, folders, store, progress):
         def report(keep, objective):
             progress(spec, keep, 1.0, objective=objective)
 
+        # the space is that of language 0, which all others are mapped to
         mapped = []
         for number in range(1, len(tables)):
             mapped.append(map_to_first(spec, number, tables, ids, tokenizer, report))
@@ -409,6 +417,7 @@ def describe_space(spec: SpaceSpec, ids, mapped) -> dict:
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
     ids : list of ndarray
         Subwords of each language.
     mapped : list of MappedSpaces

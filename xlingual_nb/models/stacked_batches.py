@@ -164,6 +164,7 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
 
     rows = []
     start = 0  # of the row group among all slots of a model
+    # group by group, the rows of all models side by side; a model with fewer is padded
     for g in range(2):
         sentence = pad_and_stack([b.groups[g]["sentence"] for b in batches], -1)
         models, count, length = sentence.shape

@@ -165,6 +165,7 @@ def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
         raise InputError(f"{preview(word)}: the file ends within its numbers: copy it again")
     if not word or len(columns) != width:
         raise InputError(f"columns after {preview(word)}: {len(columns)}; {fix}, one blank between")
+    # Python would read 1_0 as ten
     require(
         isinstance(columns, np.ndarray) or b"_" not in b"".join(columns),
         f"a number after {preview(word)} holds a _: {fix}",
@@ -434,6 +435,7 @@ def make_static_vectors(
     vectors : array-like, shape (V, H)
     tokenizer : tokenizers.Tokenizer
     views : dict of LanguageView, optional
+        How each language enters the model.
     device : torch.device or str
 
     Returns
@@ -499,6 +501,7 @@ def load_vector_file(path, device="cpu") -> StaticVectors:
         f"{path}: its numbers make sense only in the other order of bytes: write them little-endian",
     )
 
+    # a tokenizer needs a token for all other words
     if not set(UNKNOWN) & set(words):
         words = [*words, UNKNOWN[0]]
         vectors = np.concatenate([vectors, np.zeros_like(vectors[:1])])

@@ -73,6 +73,7 @@ def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes
     if languages:
         config.xlingual = dict(languages=list(languages))
 
+    # a word is a token; [CLS] and [SEP] go around a sentence
     vocabulary = {word: i for i, word in enumerate(subwords)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

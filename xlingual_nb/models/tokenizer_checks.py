@@ -48,6 +48,7 @@ def lower_cases_by_mistake(tokenizer):
         return False
 
     specials = set(tokenizer.all_special_tokens)
+    # entries that text can produce, without special tokens
     words = []
     for word in tokenizer.get_vocab():
         if word not in specials and not word.startswith(("[unused", "<")):

@@ -104,7 +104,9 @@ def job_batch(
     Parameters
     ----------
     job : TrainingJob
+        Data, masking, seed and folder of one model.
     training : Training
+        Length and optimiser settings.
     indices : ndarray, shape (examples,)
         Examples of the step.
     step : int
@@ -212,7 +214,9 @@ def save_state(jobs, stack, adam, step: int) -> None:
     Parameters
     ----------
     jobs : list of TrainingJob
+        One a model: its data, masking, seed and folder.
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     adam : torch.optim.AdamW
     step : int
         Steps done.
@@ -238,6 +242,7 @@ def saved_steps(job: TrainingJob) -> set[int]:
     Parameters
     ----------
     job : TrainingJob
+        Data, masking, seed and folder of one model.
 
     Returns
     -------
@@ -274,7 +279,9 @@ def load_state(jobs, stack, adam, step: int) -> None:
     Parameters
     ----------
     jobs : list of TrainingJob
+        One a model: its data, masking, seed and folder.
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     adam : torch.optim.AdamW
     step : int
     """
@@ -319,6 +326,7 @@ def write_logs(jobs, logs, step, loss, rate) -> None:
     Parameters
     ----------
     jobs : list of TrainingJob
+        One a model: its data, masking, seed and folder.
     logs : list of list of dict
         The lines so far; the new one is appended.
     step : int
@@ -400,12 +408,14 @@ def training_step(
     Parameters
     ----------
     stack : BatchedModels
+        Models of one shape that are trained as one batch.
     adam : torch.optim.AdamW
     shards : list of StackedBatch
         The batch, in one part or several.
     step, steps : int
         This step, and the number of steps of the training.
     training : Training
+        Length and optimiser settings.
     ranks : Ranks
         The processes that share the shards.
 
@@ -460,8 +470,10 @@ def initialise_stack(
     Parameters
     ----------
     jobs : list of TrainingJob
+        One a model: its data, masking, seed and folder.
     shape : Shape
     training : Training
+        Length and optimiser settings.
     device : torch.device or str
 
     Returns
@@ -542,8 +554,10 @@ def pretrain(
     Parameters
     ----------
     jobs : list of TrainingJob
+        One a model: its data, masking, seed and folder.
     shape : Shape
     training : Training
+        Length and optimiser settings.
     device : torch.device or str
         cpu, cuda, cuda:N or auto.
     progress : callable
@@ -602,6 +616,7 @@ def pretrain(
                 last_saved = time.monotonic()
         progress(done, steps)
 
+    # the end, as a snapshot where one is due, and as the checkpoint
     save_snapshots(jobs, stack, configs, steps)
     for m, job in enumerate(jobs):
         save_checkpoint(job.folder, stack, m, config=configs[m], tokenizer=job.tokenizer)

@@ -96,6 +96,7 @@ def neighbourhood_cosines(
     best_first, best_second : Tensor, shape (n,) and (m,)
         Cosine of each row and its nearest of the other side.
     """
+    # a small table has fewer neighbours
     k_first = min(k, len(second))
     k_second = min(k, len(first))
     top_first = []
@@ -445,6 +446,7 @@ def self_learn(
     pairs : LongTensor, shape (k, 2)
         Initial dictionary.
     settings : SelfLearning
+        Sizes, dropout of scores and patience.
     progress : callable, optional
         Called with (keep, objective) after each round.
 
@@ -502,6 +504,7 @@ def vecmap(
         Word vectors, commonest words first; the computation runs on the device of
         `first`.
     settings : SelfLearning
+        Sizes, dropout of scores and patience.
     progress : callable, optional
         As in `self_learn`.
 
@@ -527,6 +530,8 @@ def vecmap(
     first = torch.as_tensor(first)
     second = torch.as_tensor(second)
     check_widths(first, second)
+
+    # normalisation (section 3.1), initial dictionary (3.2), self-learning (3.3), re-weighting (3.4)
     first = normalise_vectors(first)
     second = normalise_vectors(second).to(first.device)
 

@@ -248,6 +248,7 @@ def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np
     ----------
     spec : EmbedSpec
     text : Encoded
+        Token ids of each sentence.
     names : list of str
         String of each id.
     report : callable
@@ -307,6 +308,7 @@ def make_embeddings(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, epochs done, epochs in all).
 

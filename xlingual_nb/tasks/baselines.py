@@ -293,6 +293,7 @@ def make_floors(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused.
     """
@@ -496,7 +497,6 @@ class BagsSpec:
         require(
             task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}"
         )
-
         require(
             test_tasks <= {task},
             f"records of {task}, and of {' and '.join(sorted(test_tasks))} to be asked: give those of one task",

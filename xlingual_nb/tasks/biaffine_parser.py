@@ -50,10 +50,12 @@ def cut_trees(
     Parameters
     ----------
     parser : Parser
+        Sizes of the parser.
     encoder : Checkpoint
     inputs : Inputs
         With a tree for every sentence.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     learning : bool
         In training the settings limit the tokens, in evaluation the parser the words.
 
@@ -228,6 +230,7 @@ class ParserHead(nn.Module):
         x : Tensor, shape (B, T, width)
         lengths : LongTensor, shape (B,)
         gold : list of Tree
+            Right trees.
 
         Returns
         -------

@@ -96,9 +96,12 @@ def viterbi(emissions, lengths, transitions, start, end):
     Parameters
     ----------
     emissions : Tensor, shape (B, T, K)
+        Score of each of K tags at each word.
     lengths : LongTensor, shape (B,)
     transitions : Tensor, shape (K, K)
+        Score of a tag (row) before another (column).
     start, end : Tensor, shape (K,)
+        Score of a tag at the start and at the end of a sentence.
 
     Returns
     -------
@@ -609,6 +612,7 @@ def train_tagger(
                 f"the tagger's loss is {loss}: lower learning_rate={settings.learning_rate}",
             )
             scores.append(span_f1(dev_tags, tag_words(network, dev, labels))["f1"])
+            # the first of equal epochs, so that more patience cannot change the result
             if scores[-1] > max(scores[:-1], default=-1):
                 best_weights = copy_weights(network)
             progress(epoch + 1, settings.epochs)

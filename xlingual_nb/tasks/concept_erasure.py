@@ -117,7 +117,6 @@ def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict
     # by language, a shift as long as its way to the source but orthogonal to it, and a rotation
     aside = {}
     rotations = {}
-
     means = {language: X.mean(0) for language, X in vectors.items()}
     for language, mean in means.items():
         way_to_source = torch.from_numpy(means[source] - mean)
@@ -243,6 +242,7 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
     tests : dict of (Rows, Rows)
         Development and test rows by language.
     settings : LinearTagging
+        Penalties to choose from, and steps of L-BFGS.
 
     Returns
     -------
@@ -273,6 +273,7 @@ def score_erasures(
     tests : dict of (Rows, Rows)
         Development and test rows by language.
     settings : LinearTagging
+        Penalties to choose from, and steps of L-BFGS.
     seed : int
 
     Returns
@@ -314,8 +315,10 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
     Parameters
     ----------
     spec : TakenOutSpec
+        Records, layer and penalties.
     encoder : Encoder
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -380,6 +383,7 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
     Parameters
     ----------
     spec : TakenOutSpec
+        Records, layer and penalties.
 
     Returns
     -------

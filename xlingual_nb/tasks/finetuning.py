@@ -260,9 +260,11 @@ def new_network(
     ----------
     encoder : Checkpoint
     train : Inputs
+        Token ids and right answers of the training set.
     form : TaskAdapter
         Adapter of the task.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     seed : int
         Of the new weights.
 
@@ -390,7 +392,7 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
 
     firsts = np.zeros_like(lengths)
     counts = np.zeros_like(lengths)
-    end = 0
+    end = 0  # units so far
 
     for numbers in batches(lengths, default_budget(encoder)):
         output, positions, n_units = network.encode(rows, numbers)
@@ -434,6 +436,7 @@ def predict_answers(
     Parameters
     ----------
     network : Network
+        Encoder, body and head.
     rows : Inputs
     owners : ndarray, shape (rows,)
         Record of each row, ascending.
@@ -529,6 +532,7 @@ def learn(
     form : TaskAdapter
         Adapter of the task.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     seed : int
     progress : callable
         Called with (steps done, steps in all).

@@ -130,6 +130,7 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
     Parameters
     ----------
     inputs : Inputs
+        Token ids and right answers of records.
     answers : dict of ndarray, shape (texts,)
         By layer.
 

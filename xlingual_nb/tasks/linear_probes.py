@@ -101,6 +101,7 @@ def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
     ----------
     tagger : LinearTagger
     words : Features
+        A vector for each word.
 
     Returns
     -------
@@ -140,9 +141,11 @@ def train_linear(
     Parameters
     ----------
     train, dev : Features
+        A vector for each word.
     tags, dev_tags : list of list of str
         Tags of each sentence.
     settings : LinearTagging
+        Penalties to choose from, and steps of L-BFGS.
     progress : callable
         Called with (penalties done, penalties in all).
 
@@ -238,12 +241,14 @@ def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
     Parameters
     ----------
     inputs : Inputs
+        Token ids and right answers of records.
 
     Returns
     -------
     train, dev : Inputs
     """
     count = len(inputs)
+    # a seed of its own, so that the split does not depend on that of the run
     order = np.random.default_rng(0).permutation(count)
     is_held_out = np.isin(np.arange(count), order[: max(1, count // 10)])
 
@@ -309,6 +314,7 @@ def train_layers(
     ----------
     encoder : Encoder
     train : Inputs
+        Token ids and right answers of the training set.
     dev : Inputs or None
         None holds out a tenth of `train`.
     settings : Bag

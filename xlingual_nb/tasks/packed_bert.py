@@ -267,11 +267,12 @@ BARRED = -1e30  # added to a score: a weight of zero, and no infinity
 def last_states(
     bert: InTraining, arguments: dict, owner: torch.Tensor, slots: torch.Tensor
 ) -> torch.Tensor:
-    """States of the last layer at some tokens of packed texts, each of which sees itself alone.
+    """States of the last layer at some tokens of packed texts, which do not see each other.
 
     Parameters
     ----------
     bert : InTraining
+        A BERT with joint weights of queries, keys and values.
     arguments : dict of LongTensor
         Of the model, shape (rows, length), without the attention mask.
     owner : LongTensor, shape (rows, length)

@@ -56,6 +56,7 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
     inputs : Inputs
         Already cut to what the encoder takes.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
 
     Returns
     -------
@@ -123,6 +124,7 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     Parameters
     ----------
     texts : Texts
+        Inputs of all texts, end to end.
     numbers : ndarray of int, shape (B,)
         Of the texts.
     device : torch.device
@@ -206,6 +208,7 @@ def only_units(last: nn.Module | None, rows: torch.Tensor):
     def narrow(module, args):
         return tuple(states.flatten(0, 1)[rows].unsqueeze(0) for states in args)
 
+    # called before the part of the last layer that follows its attention
     handle = last.register_forward_pre_hook(narrow)
     try:
         yield

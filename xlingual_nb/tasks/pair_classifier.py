@@ -94,7 +94,9 @@ def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     views : LanguageView or str, or a pair of them
+        Language of the pairs, or those of premises and hypotheses.
     max_tokens : int
         Special tokens included.
 

@@ -153,6 +153,7 @@ def at_hand(side: Frozen) -> Frozen:
     Parameters
     ----------
     side : Frozen
+        Sentences on one side of the pairs, and their encoder.
 
     Returns
     -------
@@ -324,6 +325,7 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
     ----------
     network : PairNetwork
     frozen : pair of Frozen
+        Premises and hypotheses, and their encoder.
     budget : int, optional
         Tokens of a batch.
 
@@ -338,6 +340,7 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
     groups = batches(lengths, budget or default_budget(premise_side.encoder))
 
     labels = np.empty(len(lengths), np.int64)
+    # both sides of the pairs are read in step, batch by batch
     sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
     for numbers, premise, hypothesis in sides:
         labels[numbers] = network(premise, hypothesis).argmax(1).cpu().numpy()
@@ -397,7 +400,9 @@ def train_readout(
     ----------
     encoder : Encoder
     train, dev : Inputs
+        Token ids and right answers of the source language.
     settings : Readout
+        Pooling, hidden layer and training.
     seed : int
     progress : callable
         Called with (epochs done, epochs in all).

@@ -220,6 +220,7 @@ def recipe_flops(
     Parameters
     ----------
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     shape : Shape
         Of the encoder.
     texts : int

@@ -158,6 +158,7 @@ def save_network(network: Network, folder) -> Path:
     Parameters
     ----------
     network : Network
+        Encoder, body and head.
     folder : Path or str
 
     Returns

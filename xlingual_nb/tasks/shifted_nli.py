@@ -90,9 +90,11 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     Parameters
     ----------
     spec : ShiftedNliSpec
+        Records, layer, weights of the shift and fine-tuning.
     encoder : Checkpoint
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -116,6 +118,7 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
     Parameters
     ----------
     spec : ShiftedNliSpec
+        Records, layer, weights of the shift and fine-tuning.
     means : dict of Tensor, shape (H,)
         Mean of the hidden states, by language.
 
@@ -183,6 +186,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     Parameters
     ----------
     spec : ShiftedNliSpec
+        Records, layer, weights of the shift and fine-tuning.
     classifier : pair_classifier.Classifier
     dev, test : Inputs
     vector : Tensor, shape (H,)
@@ -213,8 +217,10 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     Parameters
     ----------
     spec : ShiftedNliSpec
+        Records, layer, weights of the shift and fine-tuning.
     encoder : Checkpoint
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (steps done, steps in all).
 
@@ -293,6 +299,7 @@ def shifted_cost(spec: ShiftedNliSpec) -> dict:
     Parameters
     ----------
     spec : ShiftedNliSpec
+        Records, layer, weights of the shift and fine-tuning.
 
     Returns
     -------

@@ -293,11 +293,13 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
     Parameters
     ----------
     task : Task
+        How records are encoded, learnt and scored.
     trained : spec of the checkpoint
     examples : LabelledRecords or pair of LabelledRecords
         One for each side of a sentence pair, where their languages differ.
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     store : Store
+        Finds the folder of a run by its spec.
     encoder : Encoder, optional
         Needed where the spec has no languages.
 
@@ -363,12 +365,14 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
     Parameters
     ----------
     task : Task
+        How records are encoded, learnt and scored.
     specs : list of specs
         With `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where the
         head has use for them.
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

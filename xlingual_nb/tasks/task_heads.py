@@ -96,7 +96,9 @@ def cut_words(
     ----------
     encoder : Checkpoint
     inputs : Inputs
+        Token ids and right answers of records.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     learning : bool
         Unused: rows are the same in training.
 
@@ -137,9 +139,11 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     ----------
     encoder : Checkpoint
     inputs : Inputs
+        Token ids and right answers of records.
     numbers : sequence of int
         Indices of the rows.
     settings : Tuning or Feat
+        Of fine-tuning, or of a BiLSTM on the frozen encoder.
     n_before : int
         1 for [CLS] ahead of the words, as one more unit.
 

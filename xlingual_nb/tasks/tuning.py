@@ -96,6 +96,7 @@ def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
     Parameters
     ----------
     checkpoint : Checkpoint
+        A masked language model, its tokenizer and its languages.
     layer : int or None
         As in `freeze`.
     dropout : float

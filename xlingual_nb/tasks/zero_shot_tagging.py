@@ -329,6 +329,7 @@ def tagging_task(spec, store) -> Task:
     ----------
     spec : TunedTagsSpec
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------

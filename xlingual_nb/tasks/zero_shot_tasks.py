@@ -79,6 +79,7 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
     spec : object
         With `train`, `dev` and `tests`, as `TunedTagsSpec`.
     store : Store
+        Finds the folder of a run by its spec.
     labels : callable
         Labels of a record.
     mend : str
