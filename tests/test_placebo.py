@@ -57,7 +57,10 @@ def test_labels_are_dealt_out_a_whole_model_at_a_time():
     stay.
     """
     plain = placebo.sample_observations(LABORATORY, np.random.default_rng(3))
-    seen, true = placebo.dealt(plain, np.random.default_rng(4)), placebo.shuffled_world(LABORATORY)
+    seen, true = (
+        placebo.permute_row_labels(plain, np.random.default_rng(4)),
+        placebo.shuffled_world(LABORATORY),
+    )
     for (table, seed), part in seen.groupby(["table", "seed"]):
         before = plain[(plain.table == table) & (plain.seed == seed)]
 
@@ -85,7 +88,7 @@ def test_a_deal_that_gives_all_labels_back_is_none():
     study = pd.DataFrame(rows, columns=["row", "seed", "value"]).assign(table="table1")
     rng, found = np.random.default_rng(0), []
     for _ in range(210):
-        seen = placebo.dealt(study, rng)
+        seen = placebo.permute_row_labels(study, rng)
         found.append(tuple(seen[seen.row == "a"].sort_values("seed").value))
     counts = pd.Series(found).value_counts()
     assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(10, 55).all()

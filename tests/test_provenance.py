@@ -127,7 +127,7 @@ def test_the_index_is_written_from_the_grids_and_else_from_itself(index, tmp_pat
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda p: p.stem)
 def test_every_figure_leads_to_runs_and_a_command(path, index):
-    facts = provenance.behind(ROOT, f"figures/{path.name}")
+    facts = provenance.result_provenance(ROOT, f"figures/{path.name}")
     note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     assert facts["what"] == note["caption"] and bool(facts["runs"]) == bool(note["runs"])
     assert {r["run"] for r in facts["runs"]} <= set(note["runs"]) <= set(index.entries)
@@ -136,7 +136,7 @@ def test_every_figure_leads_to_runs_and_a_command(path, index):
 
 
 def test_a_line_of_a_table_is_the_mean_of_its_values(values):
-    facts = provenance.behind(ROOT, "results/laptop/02_ordering/table2.csv:5")
+    facts = provenance.result_provenance(ROOT, "results/laptop/02_ordering/table2.csv:5")
     line = (ROOT / "results/laptop/02_ordering/table2.csv").read_text().splitlines()[4]
     assert {r["run"] for r in facts["runs"]} == set(line.rsplit(",", 1)[1].split())
     numbers = [float(part.split(" ")[0]) for part in facts["values"].split(", ")]
@@ -148,8 +148,8 @@ def test_a_claim_and_its_line_of_verdicts_lead_to_the_same_runs():
     number = next(
         i for i, line in enumerate(lines, 1) if line.startswith("K-order,") and ",micro," in line
     )
-    by_line = provenance.behind(ROOT, f"results/laptop/verdicts.csv:{number}")
-    by_name = provenance.behind(ROOT, "K-order")
+    by_line = provenance.result_provenance(ROOT, f"results/laptop/verdicts.csv:{number}")
+    by_name = provenance.result_provenance(ROOT, "K-order")
     assert by_line["what"] == by_name["what"] and by_line["runs"]
     assert {r["run"] for r in by_line["runs"]} <= {r["run"] for r in by_name["runs"]}
     assert all("-p claim=K-order" in command for command in by_name["again"])
@@ -160,7 +160,7 @@ def test_every_question_of_ours_leads_to_the_runs_it_compares(table):
     path = ROOT / f"results/laptop/17_dials/{table}.csv"
     frame = pd.read_csv(path)
     for line, row in enumerate(frame.itertuples(), 2):
-        facts = provenance.behind(ROOT, f"{path}:{line}")
+        facts = provenance.result_provenance(ROOT, f"{path}:{line}")
         rows = {run["row"] for run in facts["runs"]}
         assert row.question in facts["what"] and row.verdict in facts["what"] and len(rows) > 1
         if " less " in row.comparison:
@@ -169,17 +169,17 @@ def test_every_question_of_ours_leads_to_the_runs_it_compares(table):
 
 
 def test_what_was_found_on_fresh_seeds_leads_to_its_claim_or_run():
-    claim = provenance.behind(ROOT, "results/confirmed/claims.csv:2")
+    claim = provenance.result_provenance(ROOT, "results/confirmed/claims.csv:2")
     assert claim["what"].startswith("D-original") and claim["on fresh seeds"]
-    value = provenance.behind(ROOT, "results/confirmed/07_laboratory-micro.csv:2")
+    value = provenance.result_provenance(ROOT, "results/confirmed/07_laboratory-micro.csv:2")
     assert "fresh seed 200" in value["what"] and value["stage"] == "measure"
     with pytest.raises(InputError, match="no table of results"):
-        provenance.behind(ROOT, "results/confirmed/record.csv:2")
+        provenance.result_provenance(ROOT, "results/confirmed/record.csv:2")
 
 
 @pytest.mark.parametrize("claim", [c.id for c in published.claims()][::12])
 def test_claims_lead_to_runs_where_they_were_tested(claim):
-    facts = provenance.behind(ROOT, claim)
+    facts = provenance.result_provenance(ROOT, claim)
     tested = [v for v in facts["verdicts"] if not v.startswith("not tested")]
     assert bool(facts["runs"]) or not tested
 
@@ -197,7 +197,7 @@ def test_claims_lead_to_runs_where_they_were_tested(claim):
 )
 def test_what_is_nothing_of_ours_is_one_error(wrong):
     with pytest.raises(InputError):
-        provenance.behind(ROOT, wrong)
+        provenance.result_provenance(ROOT, wrong)
 
 
 def test_a_reference_run_is_shown_and_made_again_without_its_store(index, tmp_path, capsys):
@@ -217,7 +217,7 @@ def test_a_reference_run_is_shown_and_made_again_without_its_store(index, tmp_pa
 
 
 def test_a_claim_says_what_is_planned_on_fresh_seeds():
-    facts = provenance.behind(ROOT, "D-no-parallel")
+    facts = provenance.result_provenance(ROOT, "D-no-parallel")
     (planned,) = [c for c in plans()["dufter2020"].claims if c.id == "D-no-parallel"]
     bible, micro = facts["on fresh seeds"]
     assert f"{planned.n} seeds" in bible and "more than 20 seeds" in micro
@@ -227,8 +227,8 @@ def test_a_line_is_named_by_words_that_it_alone_holds():
     table = "results/laptop/07_laboratory/table1.csv"
     lines = (ROOT / table).read_text(encoding="utf-8").splitlines()
     (number,) = [n for n, text in enumerate(lines, 1) if "3 inv-order,µ,bible" in text]
-    by_words = provenance.behind(ROOT, f"{table}:inv-order,µ bible")
-    assert by_words == provenance.behind(ROOT, f"{table}:{number}")
+    by_words = provenance.result_provenance(ROOT, f"{table}:inv-order,µ bible")
+    assert by_words == provenance.result_provenance(ROOT, f"{table}:{number}")
 
 
 @pytest.mark.parametrize("words", ["", "inv-order"])
@@ -237,10 +237,10 @@ def test_several_lines_are_listed_with_their_numbers(words):
     lines = (ROOT / table).read_text(encoding="utf-8").splitlines()
     first = next(n for n, text in enumerate(lines[1:], 2) if words in text)
     with pytest.raises(InputError) as refused:
-        provenance.behind(ROOT, f"{table}:{words}")
+        provenance.result_provenance(ROOT, f"{table}:{words}")
     assert f"\n{first}: {lines[first - 1][:20]}" in str(refused.value)
 
 
 def test_words_that_no_line_holds_are_refused():
     with pytest.raises(InputError, match="klingon"):
-        provenance.behind(ROOT, "results/laptop/07_laboratory/table1.csv:klingon")
+        provenance.result_provenance(ROOT, "results/laptop/07_laboratory/table1.csv:klingon")

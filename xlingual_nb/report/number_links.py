@@ -107,16 +107,26 @@ class NumberIndex:
     """
 
     def __init__(self, tables: Iterable[ResultTable]):
+        """Collect all numbers, and enter each under every label that can stand around it."""
         self.numbers = []
-        self.by_label = defaultdict(set)
-        self.corpora = {}
+        self.by_label = defaultdict(set)  # {display name: indices into `numbers`}
+        self.corpora = {}  # {corpus: display name}
+
         for table in tables:
             for line, row in table.lines:
                 labels = labels_of(row)
                 for label in labels:
                     self.by_label[label].add(len(self.numbers))
-                facts = (row.column, labels, row.value, row.sd, str(row.run_ids))
-                self.numbers.append(Number(table.key, line, *facts))
+                number = Number(
+                    table=table.key,
+                    line=line,
+                    column=row.column,
+                    labels=labels,
+                    value=row.value,
+                    sd=row.sd,
+                    runs=str(row.run_ids),
+                )
+                self.numbers.append(number)
                 self.corpora[row.corpus] = corpus_name(row.corpus)
 
     def find(self, text: str, around: Iterable[str]) -> list[Number]:
@@ -130,13 +140,14 @@ class NumberIndex:
         around : iterable of str
             Texts beside and over it; those that name nothing here do not count.
         """
-        named = [self.by_label[label] for label in set(around) if label in self.by_label]
-        if len(named) < 2:
+        indices_by_label = [self.by_label[label] for label in set(around) if label in self.by_label]
+        if len(indices_by_label) < 2:  # one name, such as a column's, is too little to tell by
             return []
-        all_fit = [self.numbers[at] for at in set.intersection(*named)]
-        all_fit = [number for number in all_fit if number.is_shown_as(text)]
-        fewest = min((len(number.labels) for number in all_fit), default=0)
-        return [number for number in all_fit if len(number.labels) == fewest]
+
+        matches = [self.numbers[index] for index in set.intersection(*indices_by_label)]
+        matches = [number for number in matches if number.is_shown_as(text)]
+        fewest = min((len(number.labels) for number in matches), default=0)
+        return [number for number in matches if len(number.labels) == fewest]
 
 # %% ../../nbs/lib/8220_number_links.ipynb #82210005
 SHOWN = r"-?\d+\.\d+( ± ?\d+\.\d+)?|-?\d+ ± ?\d+"
@@ -144,7 +155,9 @@ NOT_OURS = ("published", "printed")  # ends of what stands beside or over a pape
 
 
 def texts_over(head: str) -> list[list[str]]:
-    """The texts over each column of a table, from its `<thead>`.
+    """The header texts over each column of an HTML table, from top to bottom.
+
+    A header that spans several columns stands over each of them.
 
     Parameters
     ----------
@@ -154,15 +167,19 @@ def texts_over(head: str) -> list[list[str]]:
     Returns
     -------
     list[list[str]]
+        A list a column.
     """
-    rows = []
+    header_rows = []
     for row in re.findall(r"<tr.*?</tr>", head, re.S):
         texts = []
         for attributes, text in re.findall(r"<th([^>]*)>(.*?)</th>", row, re.S):
             span = re.search(r'colspan="(\d+)"', attributes)
-            texts += [unescape(text)] * (int(span[1]) if span else 1)
-        rows.append(texts)
-    return [list(texts) for texts in zip(*rows)]
+            n_columns = int(span[1]) if span else 1
+            texts += [unescape(text)] * n_columns
+        header_rows.append(texts)
+
+    # from rows to columns
+    return [list(texts) for texts in zip(*header_rows)]
 
 
 def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
@@ -182,7 +199,10 @@ def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
 
 
 def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora) -> list[list]:
-    """For each cell of a table, the numbers of result tables that its text may be.
+    """For each cell of an HTML table, the numbers of result tables that its text may show.
+
+    A cell `69.1 ±1.7` beside `inv-order` and under `Accuracy` may show every number of that row
+    and column with this mean and deviation.
 
     Parameters
     ----------
@@ -204,14 +224,17 @@ def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora)
     for row in re.findall(r"<tr.*?</tr>", body, re.S):
         cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
         for text, around in zip(cells, texts_around(cells, over)):
-            is_ours = not any(word.endswith(NOT_OURS) for word in around)
-            is_number = re.fullmatch(SHOWN, text)
-            candidates.append(index.find(text, around | corpora) if is_ours and is_number else [])
+            # a number that the paper prints stands beside or under `published`
+            is_published = any(label.endswith(NOT_OURS) for label in around)
+            if is_published or not re.fullmatch(SHOWN, text):
+                candidates.append([])
+            else:
+                candidates.append(index.find(text, around | corpora))
     return candidates
 
 
 def linked_table(table: str, index: NumberIndex, up: str) -> str:
-    """A table of a notebook with numbers that lead to their runs (`linked_numbers`).
+    """An HTML table of a notebook, each of whose numbers links to the runs behind it.
 
     Parameters
     ----------
@@ -229,26 +252,32 @@ def linked_table(table: str, index: NumberIndex, up: str) -> str:
     """
     head, end, body = table.partition("</thead>")
     over = texts_over(head)
-    if not any(set(texts) & set(index.by_label) for texts in over):
+    is_about_results = any(set(texts) & set(index.by_label) for texts in over)
+    if not is_about_results:
         return table
+
+    # a table of one corpus may name it in its id alone: `table2-bible`
     table_id = re.search(r'id="([^"]*)"', head)
     corpora = set()
     for key, name in index.corpora.items():
         if table_id and table_id[1].endswith(f"-{key}"):
             corpora.add(name)
-    candidates = numbers_shown(body, over, index, corpora)
+
     # Numbers of one column of a result table stand together: where a text fits several numbers,
     # the column that fits most cells decides.
+    candidates = numbers_shown(body, over, index, corpora)
     votes = Counter()
     for numbers in candidates:
         votes.update({(number.table, number.column) for number in numbers})
+
     remaining = iter(candidates)
 
     def with_link(cell: re.Match) -> str:
         numbers = next(remaining)
-        most = max((votes[n.table, n.column] for n in numbers), default=0)
-        best = [n for n in numbers if votes[n.table, n.column] == most]
-        if len({n.runs for n in best}) != 1:
+        most_votes = max((votes[n.table, n.column] for n in numbers), default=0)
+        best = [n for n in numbers if votes[n.table, n.column] == most_votes]
+        is_ambiguous = len({n.runs for n in best}) != 1
+        if is_ambiguous:
             return cell[0]
         target = f"{up}runs.html#{best[0].table}/{best[0].line}"
         return f'{cell[1]}<a href="{target}">{cell[2]}</a></td>'

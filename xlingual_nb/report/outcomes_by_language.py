@@ -15,28 +15,39 @@ from .claim_tests import ALPHA, ClaimTest, Outcome, outcome
 
 # %% ../../nbs/lib/8040_outcomes_by_language.ipynb #95aa265c
 def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
-    """The tests of each language that a test pools, in their order; none where it does not pool.
+    """The test of each target language alone, of a test that pools several; else none.
+
+    A row such as `en-es | en | es` ends with its target language. The mean of `en-es | en | es`
+    and `en-hi | en | hi` against their baselines becomes a test of Spanish and one of Hindi.
 
     Parameters
     ----------
     test : Comparison
         A test on differences.
+
+    Returns
+    -------
+    list[Comparison]
+        In the order of the rows.
     """
     has_languages = all(published.sides(row) for row in test.plus)
     if len(test.plus) < 2 or test.compare != "difference" or not has_languages:
         return []
-    if test.minus == "floor":
+
+    if test.minus == "floor":  # each row is compared with its own baseline
         return [replace(test, plus=(row,)) for row in test.plus]
-    targets = [published.sides(row).get("target") for row in (*test.plus, *test.minus)]
-    plus_targets = targets[: len(test.plus)]
-    if None in targets or set(plus_targets) != set(targets[len(test.plus) :]):
+
+    # else every language must stand on both sides
+    plus_targets = [published.sides(row).get("target") for row in test.plus]
+    minus_targets = [published.sides(row).get("target") for row in test.minus]
+    if None in (*plus_targets, *minus_targets) or set(plus_targets) != set(minus_targets):
         return []
 
     def of_target(rows, target):
         return tuple(row for row in rows if published.sides(row)["target"] == target)
 
     tests = []
-    for target in dict.fromkeys(targets):
+    for target in dict.fromkeys(plus_targets):
         plus = of_target(test.plus, target)
         tests.append(replace(test, plus=plus, minus=of_target(test.minus, target)))
     return tests

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WORLDS', 'kept_tables', 'kept_corpora', 'kept_cells', 'sample_observations', 'by_column', 'own_baseline',
-           'untrained_world', 'one_condition', 'shuffled_world', 'dealt', 'mislabelled_observations', 'holds',
-           'own_claims', 'wrong_verdicts', 'studies', 'rate', 'rates', 'worst_rates']
+           'untrained_world', 'one_condition', 'shuffled_world', 'permute_row_labels', 'mislabelled_observations',
+           'holds', 'own_claims', 'wrong_verdicts', 'studies', 'rate', 'rates', 'worst_rates']
 
 # %% ../../nbs/lib/8070_placebo.ipynb #a195eb92
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #70526714
 def sample_observations(cells, rng) -> pd.DataFrame:
-    """Made-up values by seed: normal, as many as each number has seeds.
+    """Made-up values by seed: normal, with each number's mean and deviation, as many as it has seeds.
 
     Parameters
     ----------
@@ -88,19 +88,26 @@ def sample_observations(cells, rng) -> pd.DataFrame:
         Means, standard deviations, seeds and runs, as of `kept_cells`.
     rng : Generator
         NumPy's random generator.
+
+    Returns
+    -------
+    pd.DataFrame
+        A row a value, columns `tables.OBSERVED`.
     """
-    at = cells.loc[cells.index.repeat(cells.n_seeds)]
-    seed = at.groupby(level=0).cumcount().to_numpy()
+    # a row a seed: a number of three seeds stands three times
+    repeated = cells.loc[cells.index.repeat(cells.n_seeds)]
+    seeds = repeated.groupby(level=0).cumcount().to_numpy()
 
-    def run(ids, row, s):
-        return ids[s] if s < len(ids) else f"{row}, {s}"
+    # Values of one run stay paired: they have its id, and one made up where the id is not known.
+    runs = []
+    for table, row, run_ids, seed in zip(repeated.table, repeated.row, repeated.run_ids, seeds):
+        known_ids = run_ids.split()
+        run = known_ids[seed] if seed < len(known_ids) else f"{row}, {seed}"
+        runs.append(f"{table}: {run}")
 
-    keys = zip(at.table, at.row, at.run_ids, seed)
-    runs = [f"{table}: {run(ids.split(), row, s)}" for table, row, ids, s in keys]
-    observations = at.assign(seed=seed, run_id=runs, value=rng.normal(at.value, at.sd)).reset_index(
-        drop=True
-    )
-    return observations[tables.OBSERVED]
+    values = rng.normal(repeated.value, repeated.sd)
+    observations = repeated.assign(seed=seeds, run_id=runs, value=values)
+    return observations.reset_index(drop=True)[tables.OBSERVED]
 
 # %% ../../nbs/lib/8070_placebo.ipynb #185dfa74
 def by_column(cells, change) -> pd.DataFrame:
@@ -158,7 +165,10 @@ def untrained_world(cells, rng=None) -> pd.DataFrame:
 
 
 def one_condition(cells, rng) -> pd.DataFrame:
-    """A world in which all rows of a table but baselines are as one of them, drawn at random.
+    """True numbers of a world in which all conditions of a table but its baselines are the same one.
+
+    That condition is drawn at random from the table's rows. No difference between conditions is
+    real in this world, while models still differ from their baselines.
 
     Parameters
     ----------
@@ -167,19 +177,20 @@ def one_condition(cells, rng) -> pd.DataFrame:
     rng : Generator
         NumPy's random generator.
     """
-    rows = cells.row[~cells.row.map(is_floor)].groupby(cells.table).unique()
-    condition = {table: rng.choice(names) for table, names in rows.items()}
+    conditions = cells.row[~cells.row.map(is_floor)].groupby(cells.table).unique()
+    chosen = {table: rng.choice(rows) for table, rows in conditions.items()}
 
-    def alike(part):
-        free = ~part.row.map(is_floor)
-        one = part[part.row == condition.get(part.table.iloc[0])]
-        if one.empty:
-            return part
-        return part.assign(
-            value=part.value.mask(free, one.value.iloc[0]), sd=part.sd.mask(free, one.sd.iloc[0])
+    def with_chosen_condition(column):
+        chosen_cell = column[column.row == chosen.get(column.table.iloc[0])]
+        if chosen_cell.empty:  # the condition has no number in this column
+            return column
+        is_condition = ~column.row.map(is_floor)
+        return column.assign(
+            value=column.value.mask(is_condition, chosen_cell.value.iloc[0]),
+            sd=column.sd.mask(is_condition, chosen_cell.sd.iloc[0]),
         )
 
-    return by_column(cells, alike)
+    return by_column(cells, with_chosen_condition)
 
 
 def shuffled_world(cells, rng=None) -> pd.DataFrame:
@@ -200,10 +211,10 @@ def shuffled_world(cells, rng=None) -> pd.DataFrame:
     return by_column(cells, alike)
 
 
-def dealt(observations, rng) -> pd.DataFrame:
-    """Values by seed with the row labels of each table, but for baselines, permuted within each
-    seed.
+def permute_row_labels(observations, rng) -> pd.DataFrame:
+    """Values by seed with the row labels of each table permuted within each seed (permutation null).
 
+    Baselines keep their labels. A whole model is relabelled: all columns of a row move together.
     A permutation that leaves a table as it is would be the study itself, and is drawn again.
 
     Parameters
@@ -214,18 +225,20 @@ def dealt(observations, rng) -> pd.DataFrame:
         NumPy's random generator.
     """
 
-    def deal(part):
-        rows = part.row.unique()
-        return part.row.map(dict(zip(rows, rng.permutation(rows))))
+    def permute_seed(of_seed):
+        rows = of_seed.row.unique()
+        return of_seed.row.map(dict(zip(rows, rng.permutation(rows))))
 
-    free = observations[~observations.row.map(is_floor)]
-    free = free[free.groupby(["table", "seed"]).row.transform("nunique") > 1]
+    # a seed with a single row has nothing to be exchanged with
+    conditions = observations[~observations.row.map(is_floor)]
+    n_rows = conditions.groupby(["table", "seed"]).row.transform("nunique")
+    conditions = conditions[n_rows > 1]
+
     labels = observations.row.copy()
-    for _, table in free.groupby("table"):
+    for _, table in conditions.groupby("table"):
         while labels[table.index].equals(table.row):
-            labels[table.index] = pd.concat(
-                [deal(part) for _, part in table.groupby("seed")]
-            ).reindex(table.index)
+            permuted = [permute_seed(of_seed) for _, of_seed in table.groupby("seed")]
+            labels[table.index] = pd.concat(permuted).reindex(table.index)
     return observations.assign(row=labels)
 
 
@@ -244,7 +257,7 @@ def mislabelled_observations(cells, rng) -> pd.DataFrame:
         NumPy's random generator.
     """
     max_seeds = cells.groupby("table").n_seeds.transform("max")
-    dealt_out = dealt(sample_observations(cells.assign(n_seeds=max_seeds), rng), rng)
+    dealt_out = permute_row_labels(sample_observations(cells.assign(n_seeds=max_seeds), rng), rng)
     n_seeds = cells.set_index(["table", "row", "column"]).n_seeds
     here = pd.MultiIndex.from_frame(dealt_out[n_seeds.index.names])
     return dealt_out[dealt_out.seed < n_seeds.reindex(here).to_numpy()].reset_index(drop=True)
@@ -283,10 +296,13 @@ def own_claims(paper) -> list[published.Claim]:
 def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, int]:
     """How many of a paper's own claims are decided wrongly in a made-up study.
 
+    In a made-up world it is known which claims hold, so that a confirmed claim that does not, and
+    a refuted one that does, are errors.
+
     Parameters
     ----------
     observations : DataFrame
-        Values by seed.
+        Values by seed, drawn from that world.
     true : DataFrame
         Numbers of the world that the study is drawn from.
     scale : str
@@ -300,24 +316,29 @@ def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, in
         `false`: claims that do not hold in the world, `confirmed` of these; `hold`: claims that
         do, `refuted` of these.
     """
-    means = RunValues(true.assign(seed=0, run_id="", step=np.nan))
+    true_means = RunValues(true.assign(seed=0, run_id="", step=np.nan))
     examined = examine_claims(observations, scale, own_claims(true.paper.iloc[0]))
+
     counts = dict(false=0, confirmed=0, hold=0, refuted=0)
-    for e, c in zip(examined, correct(examined)):
-        # asked of the tests that were tested: those at a like fit may be of another table
-        of_rows = any(o.rows for o in e.outcomes) and not correlations
-        truth = None if np.isnan(e.p) or of_rows else holds(e.claim, means)
-        if truth is False:
-            counts["false"] += 1
-            counts["confirmed"] += c.p < ALPHA
-        elif truth:
+    for claim, corrected in zip(examined, correct(examined)):
+        is_correlation = any(o.rows for o in claim.outcomes)
+        if np.isnan(claim.p) or (is_correlation and not correlations):
+            continue
+        # The claim as examined, not as registered: tests of equal fit may be on another table.
+        is_true = holds(claim.claim, true_means)
+        if is_true is None:  # some row has no true number
+            continue
+        if is_true:
             counts["hold"] += 1
-            counts["refuted"] += c.against < ALPHA
+            counts["refuted"] += corrected.against < ALPHA
+        else:
+            counts["false"] += 1
+            counts["confirmed"] += corrected.p < ALPHA
     return counts
 
 
 def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
-    """`wrong_verdicts` of `n` made-up studies of one paper, a row each.
+    """Counts of wrong verdicts (`wrong_verdicts`) in `n` made-up studies of one paper, a row each.
 
     Parameters
     ----------
@@ -333,45 +354,51 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
         Seed of the random generator.
     """
     rng = np.random.default_rng(seed)
+    is_shuffled = world == "shuffled"
     true = WORLDS[world](cells, rng)
     rows = []
     for _ in range(n):
-        if world == "one condition":
+        if world == "one condition":  # each study draws its own condition
             true = one_condition(cells, rng)
-        if world == "shuffled":
+        if is_shuffled:
             observations = mislabelled_observations(cells, rng)
         else:
             observations = sample_observations(true, rng)
-        # models are dealt out whole: what two of their columns have to do with each other stays
         observations = observations.assign(step=np.nan)
-        rows.append(wrong_verdicts(observations, true, scale, correlations=world != "shuffled"))
+        # Shuffling moves whole models: correlations between their columns stay real.
+        rows.append(wrong_verdicts(observations, true, scale, correlations=not is_shuffled))
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lib/8070_placebo.ipynb #2e7ba622
 def rate(counts: pd.DataFrame) -> dict[str, float]:
-    """Rates over made-up studies: the share with any false confirmation and with any false
-    refutation, with 95% intervals.
+    """Familywise error rates over made-up studies: the share with any false confirmation, and with
+    any false refutation, with exact (Clopper-Pearson) 95% intervals.
 
     Parameters
     ----------
     counts : pd.DataFrame
-        As of `studies`.
+        Of `studies`: how many claims are `false`, and `confirmed` of these; how many `hold`, and
+        are `refuted` of these.
+
+    Returns
+    -------
+    dict[str, float]
+        `studies`, `stated` (the level that the tests promise), mean counts of `false` and `hold`,
+        the rates `confirmed` and `refuted`, and the ends of their intervals (`confirmed_low`).
     """
     rates = dict(studies=len(counts), stated=ALPHA)
-    for truth, wrong in (("false", "confirmed"), ("hold", "refuted")):
-        with_any = int((counts[wrong] > 0).sum())
-        low, high = stats.binomtest(with_any, len(counts)).proportion_ci(method="exact")
-        rates |= {
-            truth: float(counts[truth].mean()),
-            wrong: with_any / len(counts),
-            f"{wrong}_low": float(low),
-            f"{wrong}_high": float(high),
-        }
+    for truth, error in (("false", "confirmed"), ("hold", "refuted")):
+        n_wrong = int((counts[error] > 0).sum())
+        low, high = stats.binomtest(n_wrong, len(counts)).proportion_ci(method="exact")
+        rates[truth] = float(counts[truth].mean())
+        rates[error] = n_wrong / len(counts)
+        rates[f"{error}_low"] = float(low)
+        rates[f"{error}_high"] = float(high)
     return rates
 
 # %% ../../nbs/lib/8070_placebo.ipynb #f1171f0d
 def rates(results, scale, n, seed=0) -> Iterator[dict]:
-    """The rates of each world, for each paper and corpus with reference tables.
+    """The error rates (`rate`) of each world, for each paper and corpus with reference tables.
 
     Parameters
     ----------
@@ -391,7 +418,7 @@ def rates(results, scale, n, seed=0) -> Iterator[dict]:
     """
     for corpus in kept_corpora(results, scale):
         for paper, cells in kept_cells(results, scale, corpus).groupby("paper"):
-            if paper not in published.papers():
+            if paper not in published.papers():  # a study of ours
                 continue
             for world in WORLDS:
                 counts = studies(cells.reset_index(drop=True), world, scale, n, seed)
@@ -399,7 +426,7 @@ def rates(results, scale, n, seed=0) -> Iterator[dict]:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #8070b002
 def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
-    """The highest rates over all worlds, by paper and corpus, as text.
+    """The highest error rates over all made-up worlds, by paper and corpus, as text.
 
     Parameters
     ----------
@@ -411,19 +438,21 @@ def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Without rows where none were measured.
+        A rate with its 95% interval reads `0.04 [0.01, 0.10] of 100`; no rows where none were
+        measured.
     """
     columns = ["paper", "corpus", "false confirmations", "false refutations"]
     if not measured.is_file():
         return pd.DataFrame(columns=columns)
+
     frame = pd.read_csv(measured, encoding="utf-8")
     rows = []
     for key, worlds in frame[frame.scale == scale].groupby(["paper", "corpus"], sort=False):
         texts = []
-        for wrong in ("confirmed", "refuted"):
-            worst = worlds.loc[worlds[wrong].idxmax()]
-            low = worst[f"{wrong}_low"]
-            high = worst[f"{wrong}_high"]
-            texts.append(f"{worst[wrong]:.2f} [{low:.2f}, {high:.2f}] of {worst.studies}")
+        for error in ("confirmed", "refuted"):
+            worst = worlds.loc[worlds[error].idxmax()]
+            low = worst[f"{error}_low"]
+            high = worst[f"{error}_high"]
+            texts.append(f"{worst[error]:.2f} [{low:.2f}, {high:.2f}] of {worst.studies}")
         rows.append((*key, *texts))
     return pd.DataFrame(rows, columns=columns)

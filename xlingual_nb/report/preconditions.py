@@ -44,7 +44,8 @@ def heights(values: pd.Series | None, column: str) -> pd.Series | None:
 
 
 def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
-    """Whether a row is above its strongest baseline: by the claim's `clear`, and significantly.
+    """Whether a row is above its strongest baseline: by more than the claim's least margin
+    (`clear`), and significantly (one-sided p below .05).
 
     Parameters
     ----------
@@ -64,9 +65,11 @@ def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
     values = heights(t.values(row, column), column)
     if values is None:
         return None
+
     difference = contrast([values, heights(t.values(baseline, column), column)], [1, -1])
     # a perplexity is above its baseline where it is less than half of it
     least_margin = np.log(2) if "Perpl." in column else t.claim.clear
+    # p is NaN of a single seed: `not` lets the margin decide alone
     return difference.value > least_margin and not difference.p_above() >= ALPHA
 
 
@@ -110,7 +113,7 @@ def is_solved_by_baseline(t: ClaimTest) -> bool:
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #23c39bcd
 def n_above_baseline(t: ClaimTest) -> str:
-    """How many models are above their baseline, as text: `4 of 5 against 0 of 5`.
+    """How many models (rows times seeds) are above their baseline: `4 of 5 against 0 of 5`.
 
     Parameters
     ----------
@@ -120,15 +123,17 @@ def n_above_baseline(t: ClaimTest) -> str:
     Returns
     -------
     str
-        Plus rows, against minus rows if there are any; empty for other tests.
+        The test's plus rows, against its minus rows if there are any; empty for other tests.
     """
     test = t.test
     is_score = not any(word in test.column for word in ("Perpl.", "Δ", "diagonal"))
     if test.compare != "difference" or test.curve or not is_score:
         return ""
+
     sides = [(test.plus, test.column)]
-    if test.minus != "floor":
+    if test.minus != "floor":  # else the test itself compares with the baseline
         sides.append((test.minus, test.minus_column or test.column))
+
     texts = []
     for rows, column in sides:
         above = []
@@ -136,15 +141,18 @@ def n_above_baseline(t: ClaimTest) -> str:
             baseline = t.strongest_baseline(row, column)
             values = t.values(row, column)
             if baseline and values is not None:
-                above += list(values > t.values(baseline, column).mean() + t.claim.clear)
+                least_score = t.values(baseline, column).mean() + t.claim.clear
+                above += list(values > least_score)
         if above:
             texts.append(f"{sum(above)} of {len(above)}")
     return " against ".join(texts)
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #6c54295d
 def misfit(t: ClaimTest) -> str:
-    """Which row of a test fits its training text worse than the test's `fit` rows, or than its
-    best-fitting row where `fit` says so, as text.
+    """Which row of a test is trained worse than those it is compared with, by perplexity, as text.
+
+    It is compared with the rows that the test names (`fit`), or with the best-fitting row of all
+    where the test says so.
 
     Parameters
     ----------
@@ -154,33 +162,41 @@ def misfit(t: ClaimTest) -> str:
     Returns
     -------
     str
-        The row whose perplexity exceeds theirs (geometric mean) by most, if by more than the ratio
-        `FIT`; empty if none does.
+        The row whose perplexity exceeds theirs (geometric mean) by most, if by more than 1.3 times
+        (`FIT`); empty if none does.
     """
     if not t.test.fit:
         return ""
-    is_of_each_other = t.test.fit == published.BEST_FIT
-    reference_rows = () if is_of_each_other else t.test.fit
+    uses_best_row = t.test.fit == published.BEST_FIT
+    reference_rows = () if uses_best_row else t.test.fit
     rows = [row for row in compared_rows(t.test) if row not in reference_rows]
+
     perplexities = {row: t.values(row, published.FIT_COLUMN) for row in (*reference_rows, *rows)}
-    if lost := [row for row, values in perplexities.items() if values is None]:
-        return f"{published.FIT_COLUMN} of {', '.join(lost)} not run"
+    missing = [row for row, values in perplexities.items() if values is None]
+    if missing:
+        return f"{published.FIT_COLUMN} of {', '.join(missing)} not run"
     if not rows:
         return ""
-    logs = {row: np.log(values).mean() for row, values in perplexities.items()}
-    if is_of_each_other:
-        reference_rows = (min(rows, key=logs.get),)
-    reference = np.mean([logs[row] for row in reference_rows])
-    worst = max(rows, key=logs.get)
-    excess = logs[worst] - reference
+
+    # means of logarithms: the ratio of geometric means
+    log_means = {row: np.log(values).mean() for row, values in perplexities.items()}
+    if uses_best_row:
+        reference_rows = (min(rows, key=log_means.get),)
+    reference = np.mean([log_means[row] for row in reference_rows])
+    worst = max(rows, key=log_means.get)
+    excess = log_means[worst] - reference
     if excess <= np.log(FIT):
         return ""
-    return f"{published.FIT_COLUMN} of {worst} is {np.exp(excess):.2f} times that of {', '.join(reference_rows)}"
+
+    ratio = f"{np.exp(excess):.2f} times that of {', '.join(reference_rows)}"
+    return f"{published.FIT_COLUMN} of {worst} is {ratio}"
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #e441f55e
 def is_trained_to_equal_fit(t: ClaimTest) -> bool:
-    """Whether all rows of a test are also there trained to equal fit, with as many seeds, and some
-    of them as other models.
+    """Whether the test can be made on models that were trained on until all fit equally well.
+
+    Such models stand in a table of their own (`table2-matched`). It must have every row of the
+    test, with as many seeds, and at least one model that differs from the ordinary table's.
 
     Parameters
     ----------
@@ -189,15 +205,17 @@ def is_trained_to_equal_fit(t: ClaimTest) -> bool:
     """
     if not t.test.fit or t.test.fit == published.BEST_FIT:
         return False
+
     matched = replace(t, test=replace(t.test, table=t.test.table + published.MATCHED))
+    column = t.test.column
     has_other_models = False
     for row in compared_rows(t.test) + t.test.fit:
         ordinary = t.values(row)
         longer = matched.values(row)
         if ordinary is None or longer is None or len(longer) < len(ordinary):
             return False
-        column = t.test.column
-        has_other_models |= t.runs(row, column) != matched.runs(row, column)
+        if t.runs(row, column) != matched.runs(row, column):
+            has_other_models = True
     return has_other_models
 
 
@@ -242,21 +260,33 @@ def untrained_row(t: ClaimTest) -> str:
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #ce111a91
 def rows_at_ceiling(t: ClaimTest) -> str:
-    """That all rows of a test lie within its margin of its `ceiling`, as text; empty if one does
-    not.
+    """That all rows of a test are at its ceiling, as text; empty if one is not.
+
+    Two scores near the highest possible one (`ceiling`) lie close to each other whatever their
+    models can do, so that a test of equality says nothing.
 
     Parameters
     ----------
     t : ClaimTest
         The test.
+
+    Returns
+    -------
+    str
+        Such as `Language ID ACC of layer 12, layer 0 is 99 or more of 100`, where every mean is
+        nearer to the ceiling than the test's margin.
     """
     test = t.test
     if test.ceiling is None:
         return ""
-    means = {(row, test.column): 0.0 for row in test.plus}
-    means |= {(row, test.minus_column or test.column): 0.0 for row in test.minus}
-    for row, column in means:
-        means[row, column] = t.values(row, column).mean()
+
+    means = {}
+    for row in test.plus:
+        means[row, test.column] = t.values(row, test.column).mean()
+    minus_column = test.minus_column or test.column
+    for row in test.minus:
+        means[row, minus_column] = t.values(row, minus_column).mean()
+
     lowest = min(means.values())
     if lowest <= test.ceiling - test.margin:
         return ""
@@ -265,7 +295,10 @@ def rows_at_ceiling(t: ClaimTest) -> str:
 
 
 def rows_of_both_signs(t: ClaimTest) -> str:
-    """Which plus row of a test of `one_sign` has models of both signs, as text; empty if none has.
+    """Which row of a test has models of both signs, as text; empty if none has.
+
+    Asked of tests whose claim needs all models of a row on one side of zero (`one_sign`): a mean
+    of zero could otherwise come from models that differ.
 
     Parameters
     ----------
@@ -274,6 +307,7 @@ def rows_of_both_signs(t: ClaimTest) -> str:
     """
     if not t.test.one_sign:
         return ""
+
     for row in t.test.plus:
         values = t.values(row)
         n_below = int((values < 0).sum())
@@ -283,7 +317,9 @@ def rows_of_both_signs(t: ClaimTest) -> str:
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #71a1ea51
 def source_task_learnt(t: ClaimTest) -> dict[tuple[str, str], bool | None]:
-    """Whether the models that a test compares have learnt the source task, by column and row.
+    """Whether the models that a test compares have learnt the task in the source language.
+
+    Without that there is nothing that zero-shot transfer could lose.
 
     Parameters
     ----------
@@ -293,18 +329,21 @@ def source_task_learnt(t: ClaimTest) -> dict[tuple[str, str], bool | None]:
     Returns
     -------
     dict
-        Whether the row is above the test's `learnt_floor` (`papers.published`); None if one of the
-        two was not run. Empty where the test has no such baseline.
+        {(column, row): whether it is above the baseline in the source language}; None if one of
+        the two was not run. Empty where the test names no such baseline (`learnt_floor`).
     """
     test = t.test
     if not test.learnt_floor:
         return {}
+
+    # where the source language's scores stand: in rows of their own, or in another column
     if test.learnt_rows:
         rows = test.learnt_rows
         columns = (test.column, test.minus_column or test.column)
     else:
         rows = compared_rows(test)
         columns = (test.learnt_column,)
+
     in_source_language = replace(t, test=replace(test, floor=test.learnt_floor))
     learnt = {}
     for column in columns:

@@ -32,7 +32,7 @@ def tightest(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def printed_claim(claim: Claim) -> dict:
-    """A claim on the printed numbers of its paper.
+    """Whether a claim holds on the numbers that its own paper prints.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ def printed_claim(claim: Claim) -> dict:
     Returns
     -------
     dict
-        `effect`, `test` and `margin` are those of the tightest of its tests.
+        Paper, id and place of the claim, the number of its tests whose numbers are printed, and
+        the outcome; `effect`, `test` and `margin` of the test nearest to failing.
     """
     look_up = published_values(claim.paper)
     results = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
@@ -50,11 +51,13 @@ def printed_claim(claim: Claim) -> dict:
     row = dict(paper=claim.paper, claim=claim.id, where=claim.where, whose=claim.whose)
     if not outcomes:
         return row | dict(tests=0, outcome=NOT_PRINTED)
+
     decisive = tightest(outcomes)
-    _, back = SCALE[decisive.test.compare]
+    # a ratio is tested as a logarithm, and shown as a ratio
+    _, to_printed_scale = SCALE[decisive.test.compare]
     return row | dict(
         tests=len(outcomes),
-        effect=float(back(decisive.estimate.value)),
+        effect=float(to_printed_scale(decisive.estimate.value)),
         test=decisive.test.test,
         margin=decisive.test.margin,
         outcome=HOLDS if min(decisive.distances()) > 0 else FAILS,

@@ -9,6 +9,7 @@ __all__ = ['printed_scores', 'printed_score', 'is_language_row', 'sides', 'side_
 # %% ../../nbs/lib/8130_printed_scores.ipynb #8130ps02
 import re
 from functools import cache
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 
@@ -45,31 +46,37 @@ def printed_score(paper: str, table: str, row: str, column: str) -> float:
 
     Parameters
     ----------
-    paper, table, row, column : str
+    paper, table : str
+        Names, such as `k2020` and `table2`.
+    row, column : str
+        Labels. `en-xx | zero-shot | mean -en -zh` is a mean over languages but English and
+        Chinese; `en-es | base | Δ` is what is lost in transfer.
 
     Returns
     -------
     float
-        The number itself; else, of a mean without some languages, that of the languages that are printed; else, of a
-        loss Δ, the score of the first language less that of the second. NaN where nothing is printed.
+        The printed number; else the mean of the languages that are printed, or the source
+        language's score less the target's. NaN where nothing is printed.
     """
     scores = printed_scores(paper, table)
     if (row, column) in scores:
         return scores[row, column]
+
     head, _, last = row.rpartition(" | ")
     if last.startswith("mean "):
         condition = head.partition(" | ")[2]
         left_out = re.findall(r"-(\w+)", last)
-        values = [
-            value
-            for (other, name), value in scores.items()
-            if name == column and is_language_row(other, condition, left_out)
-        ]
+        values = []
+        for (printed_row, printed_column), value in scores.items():
+            if printed_column == column and is_language_row(printed_row, condition, left_out):
+                values.append(value)
         return fmean(values) if values else float("nan")
+
     if last == "Δ":
         source, target = head.partition(" | ")[0].split("-")
-        of_source = scores.get((f"{head} | {source}", column), float("nan"))
-        return of_source - scores.get((f"{head} | {target}", column), float("nan"))
+        source_score = scores.get((f"{head} | {source}", column), float("nan"))
+        target_score = scores.get((f"{head} | {target}", column), float("nan"))
+        return source_score - target_score
     return float("nan")
 
 
@@ -89,7 +96,8 @@ def is_language_row(row: str, condition: str, left_out: list[str]) -> bool:
 
 # %% ../../nbs/lib/8130_printed_scores.ipynb #8130ps07
 def sides(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What the tests of a claim compare, without baselines, without what is read off a curve.
+    """The groups of rows that the tests of a claim compare, such as all models with and without a
+    change; without baselines, and without what is read off a curve.
 
     Parameters
     ----------
@@ -100,14 +108,15 @@ def sides(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
     list of (str, str, tuple of str)
         Table, column and rows; each once, in the order of the tests.
     """
-    found = []
+    groups = []
     for test in claim.tests:
         if test.curve:
             continue
-        found.append((test.table, test.column, test.plus))
-        if not isinstance(test.minus, str) and test.minus:
-            found.append((test.table, test.minus_column or test.column, test.minus))
-    return list(dict.fromkeys(found))
+        groups.append((test.table, test.column, test.plus))
+        subtracts_rows = isinstance(test.minus, tuple) and test.minus  # else a baseline, or nothing
+        if subtracts_rows:
+            groups.append((test.table, test.minus_column or test.column, test.minus))
+    return list(dict.fromkeys(groups))
 
 
 def side_names(compared: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
@@ -142,14 +151,15 @@ def reference_scores(root: Path, scale: str, table: str) -> pd.DataFrame:
 def mean_score(
     paper: str, table: str, column: str, rows: tuple[str, ...], scale: str, corpus: str
 ) -> float:
-    """Our mean over rows of a column.
+    """Mean of our reference results over some rows of a table's column.
 
     Parameters
     ----------
     paper, table, column : str
     rows : tuple of str
-        In the paper's words, where languages of ours stand in for others.
+        Labels as printed: where our text has another language than the paper, the paper's.
     scale, corpus : str
+        Which of our studies.
 
     Returns
     -------
@@ -158,11 +168,12 @@ def mean_score(
     """
     frame = reference_scores(repository(), scale, table)
     frame = frame[(frame.paper == paper) & (frame.corpus == corpus)]
-    as_printed = stand_in(paper).printed
-    scores = {
-        (as_printed(table, each.row), as_printed(table, each.column)): each.value
-        for each in frame.itertuples()
-    }
+
+    # from our languages' labels to the paper's
+    to_printed = stand_in(paper).printed
+    scores = {}
+    for cell in frame.itertuples():
+        scores[to_printed(table, cell.row), to_printed(table, cell.column)] = cell.value
     return fmean(scores.get((row, column), float("nan")) for row in rows)
 
 
@@ -191,15 +202,15 @@ def score_beside_ours(printed: float, ours: dict[str, float], number: str) -> st
 
 
 def scores_text(claim: Claim, measured: dict[str, tuple[str, str]], number: str) -> str:
-    """The printed scores of what a claim compares, each beside ours.
+    """The printed scores of the groups of rows that a claim compares, each beside ours.
 
     Parameters
     ----------
     claim : Claim
     measured : dict
-        {name of a text: (scale, corpus)} of our results.
+        Our studies: {name of its corpus for the reader: (scale, corpus)}.
     number : str
-        Format of a score.
+        Format of a score, such as `.1f`.
 
     Returns
     -------
@@ -207,15 +218,16 @@ def scores_text(claim: Claim, measured: dict[str, tuple[str, str]], number: str)
         `the score itself, 59.9 (ours 46.9)`, or each side with its name; empty where the paper
         prints none of them.
     """
-    compared = sides(claim)
+    groups = sides(claim)
     texts = []
-    for name, (table, column, rows) in zip(side_names(compared), compared):
+    for name, (table, column, rows) in zip(side_names(groups), groups):
         printed = fmean(printed_score(claim.paper, table, row, column) for row in rows)
-        if printed != printed:
+        if isnan(printed):
             continue
+
         ours = {}
-        for text, place in measured.items():
-            ours[text] = mean_score(claim.paper, table, column, rows, *place)
-        label = name if len(compared) > 1 else "the score itself,"
+        for corpus_title, (scale, corpus) in measured.items():
+            ours[corpus_title] = mean_score(claim.paper, table, column, rows, scale, corpus)
+        label = name if len(groups) > 1 else "the score itself,"
         texts.append(f"{label} {score_beside_ours(printed, ours, number)}")
     return "; ".join(texts)

@@ -39,14 +39,14 @@ FIRST_SEEDS = 3
 
 
 def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
-    """The findings, one bullet each.
+    """The findings of README.md, one bullet each, with the numbers of today's verdicts.
 
     Parameters
     ----------
     template : dict
         `nbs/readme.toml`, parsed.
     frames : dict
-        {scale: verdicts}.
+        {scale: verdict table}.
 
     Returns
     -------
@@ -58,12 +58,12 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
     InputError
         If a claim is decided on no corpus.
     """
+    all_verdicts = pd.concat(frames.values())
     bullets = []
     for entry in template["finding"]:
         finding = Finding(**entry)
-        frame = pd.concat(frames.values())
-        of_claim = frame[frame.claim == finding.claim].verdict
-        if not of_claim.isin(verdicts.DECIDED).any():
+        claim_verdicts = all_verdicts[all_verdicts.claim == finding.claim].verdict
+        if not claim_verdicts.isin(verdicts.DECIDED).any():
             raise InputError(
                 f"nbs/readme.toml: {finding.claim} is decided on no text: take another"
             )
@@ -72,20 +72,28 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
 
 
 def printed_block() -> str:
-    """What `make reproduce` prints in the end, from the same seeds of the reference results."""
+    """What `make reproduce` prints in the end, from the reference results.
+
+    `make reproduce` runs five rows of notebook 07 with three seeds; the reference results have
+    more of both. The same rows and seeds are taken from them, so that a reader sees the same numbers.
+    """
     from xlingual_nb.experiments.laboratory import SEEDS
 
+    # µ of each row in the microworld: the table has the published values and the order of rows
     table = kept_study(LABORATORY, scale="laptop").table("table1")
     table = table[(table.column == "µ") & (table.corpus == "micro")]
+    table = table[table.row.str.partition(" ")[0].isin(FIRST_ROWS)]
+
     seeds = tables.read_seeds(repository() / f"results/laptop/{LABORATORY}/seeds.csv")
     is_shown = (seeds.table == "table1") & (seeds.column == "µ") & (seeds.corpus == "micro")
     values = seeds[is_shown & seeds.seed.isin(SEEDS[:FIRST_SEEDS])].groupby("row").value
-    rows = table[table.row.str.partition(" ")[0].isin(FIRST_ROWS)].assign(
-        value=lambda frame: frame.row.map(values.mean()),
-        sd=lambda frame: frame.row.map(values.std()),
+
+    table = table.assign(
+        value=table.row.map(values.mean()),
+        sd=table.row.map(values.std()),
         n_seeds=FIRST_SEEDS,
     )
-    return "\n".join(["```text", *column_lines(rows, LABORATORY, "laptop"), "```"])
+    return "\n".join(["```text", *column_lines(table, LABORATORY, "laptop"), "```"])
 
 
 def notebooks_block(template: dict, folder: str = "nbs/") -> str:
@@ -123,19 +131,20 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     -------
     str
     """
-    total = scores.drop(columns=["paper", "corpus"]).sum()
-    n_run = total.planned - total[NOT_RUN]
-    happened = [name for name in OUTCOMES if name != NOT_RUN and total[name]]
-    outcomes = ", ".join(f"{total[name]} {name}" for name in happened)
+    totals = scores.drop(columns=["paper", "corpus"]).sum()
+    n_run = totals.planned - totals[NOT_RUN]
+    seen_outcomes = [name for name in OUTCOMES if name != NOT_RUN and totals[name]]
+    outcomes = ", ".join(f"{totals[name]} {name}" for name in seen_outcomes)
     so_far = f"{n_run} of them run: {outcomes}" if n_run else "none run yet"
     return (
-        f"These verdicts are exploratory; {total.planned} are planned on fresh seeds, by tests fixed beforehand "
-        f"(`xlingual confirm`), {so_far}."
+        f"These verdicts are exploratory; {totals.planned} are planned on fresh seeds, by tests "
+        f"fixed beforehand (`xlingual confirm`), {so_far}."
     )
 
 
 def placebo_sentence(measured: Path) -> str:
-    """How often studies in which nothing is to be found hold a wrong verdict, in the worst case.
+    """How often placebo studies, in which there is no effect to find, hold a wrong verdict, in the
+    worst case.
 
     Parameters
     ----------
@@ -150,40 +159,49 @@ def placebo_sentence(measured: Path) -> str:
     if not measured.is_file():
         return ""
     frame = pd.read_csv(measured, encoding="utf-8")
-    kind = frame[["confirmed", "refuted"]].max().idxmax()
-    worst = frame.loc[frame[kind].idxmax()]
-    rate = f"{worst[kind]:.2f} [{worst[f'{kind}_low']:.2f}, {worst[f'{kind}_high']:.2f}]"
+
+    # the highest rate of all papers and made-up worlds, of false confirmations or refutations
+    error = frame[["confirmed", "refuted"]].max().idxmax()
+    worst = frame.loc[frame[error].idxmax()]
+    rate = f"{worst[error]:.2f} [{worst[f'{error}_low']:.2f}, {worst[f'{error}_high']:.2f}]"
     return (
         f"Of [placebo studies](benchmarks/README.md#placebo) at most {rate} hold a wrong verdict."
     )
 
 
 def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
-    """How many of the papers' own claims are decided, on how many models, how often such verdicts
-    are wrong where nothing is to be found, and how many are tested again.
+    """The paragraph of README.md on how far the verdicts can be trusted.
+
+    It says how many of the papers' own claims are decided, on how many models, how often placebo
+    studies give a wrong verdict, and how many verdicts are tested again on fresh seeds.
 
     Parameters
     ----------
     frames : dict
-        {scale: verdicts}.
+        {scale: verdict table}.
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
     str
-        A paragraph of markdown.
+        Markdown.
     """
+    decided = f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb)."
+
+    # how many models a decided claim of a paper rests on, at the scale that most were run at
     frame = frames["laptop"]
-    is_own = verdicts.source_of_claims(frame) == PAPERS
-    n_seeds = frame[is_own & frame.verdict.isin(verdicts.DECIDED)].n_seeds
+    is_of_paper = verdicts.source_of_claims(frame) == PAPERS
+    n_seeds = frame[is_of_paper & frame.verdict.isin(verdicts.DECIDED)].n_seeds
     n_small = int((n_seeds <= 5).sum())
-    return wrapped(
-        f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb). **Seeds:** a "
-        f"verdict at laptop scale rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, "
-        f"{n_small} of {len(n_seeds)} on five or fewer. {placebo_sentence(root / 'benchmarks/results/placebo.csv')} "
-        f"{confirmation_sentence(confirmation_scores(compared_verdicts(root)))}"
+    seeds = (
+        f"**Seeds:** a verdict at laptop scale rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} "
+        f"models, {n_small} of {len(n_seeds)} on five or fewer."
     )
+
+    placebo = placebo_sentence(root / "benchmarks/results/placebo.csv")
+    confirmation = confirmation_sentence(confirmation_scores(compared_verdicts(root)))
+    return wrapped(f"{decided} {seeds} {placebo} {confirmation}")
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d03f
 VALUES = "●"
@@ -216,14 +234,14 @@ def covered(place: str, root: Path) -> str:
 
 
 def coverage_block(template: dict, root: Path) -> str:
-    """Each paper's tables (T) and figures (F) with their marks, and how many have each mark.
+    """Which of each paper's tables (T) and figures (F) are re-run, by mark: `T1 ● T2 ● F3 ◐`.
 
     Parameters
     ----------
     template : dict
-        `nbs/readme.toml`, parsed.
+        `nbs/readme.toml`, parsed: `coverage` is {paper: {item: our table}}.
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -232,15 +250,19 @@ def coverage_block(template: dict, root: Path) -> str:
     """
     lines = []
     counts = dict.fromkeys((VALUES, ORDERING, MISSING), 0)
-    for paper, places in template["coverage"].items():
-        marks = {name: covered(place, root) for name, place in places.items()}
-        for mark in marks.values():
+    for paper, our_tables in template["coverage"].items():
+        marked_items = []
+        for item, our_table in our_tables.items():
+            mark = covered(our_table, root)
             counts[mark] += 1
-        lines.append(f"| {paper} | {' '.join(f'{name} {mark}' for name, mark in marks.items())} |")
+            marked_items.append(f"{item} {mark}")
+        lines.append(f"| {paper} | {' '.join(marked_items)} |")
+
     total = sum(counts.values())
     legend = (
-        f"{VALUES} published value beside ours ({counts[VALUES]} of {total}), {ORDERING} ordering or picture, "
-        f"since the paper prints no number ({counts[ORDERING]}), {MISSING} not yet ({counts[MISSING]})."
+        f"{VALUES} published value beside ours ({counts[VALUES]} of {total}), "
+        f"{ORDERING} ordering or picture, since the paper prints no number ({counts[ORDERING]}), "
+        f"{MISSING} not yet ({counts[MISSING]})."
     )
     return "\n".join(["| paper | tables and figures |", "|---|---|", *lines, "", legend])
 
@@ -269,7 +291,7 @@ def repository_address(root: Path) -> str:
 
 
 def badges_block(address: str) -> str:
-    """Badges of the tests, of the site, and of hosts that open the tour; none off the code host.
+    """Badges of the tests, the documentation site, and of Colab and Binder, which open notebook 00.
 
     Parameters
     ----------
@@ -279,23 +301,24 @@ def badges_block(address: str) -> str:
     Returns
     -------
     str
+        Markdown, a badge a line; empty where the repository is not on the code host.
     """
     if not address.startswith(CODE_HOST):
         return ""
     owner, name = address.removeprefix(CODE_HOST).split("/")[:2]
+
+    # badges of the code host's own workflows, `tests.yml` and `site.yml`
     workflows = f"{address}/actions/workflows"
-    pages = f"https://{owner.lower()}.github.io/{name}/"
-    targets = {"tests": f"{workflows}/tests.yml", "site": pages}
-    badges = [
-        f"[![{label}]({workflows}/{label}.yml/badge.svg)]({target})"
-        for label, target in targets.items()
-    ]
+    site = f"https://{owner.lower()}.github.io/{name}/"
+    targets = {"tests": f"{workflows}/tests.yml", "site": site}
+    badges = []
+    for workflow, target in targets.items():
+        badges.append(f"[![{workflow}]({workflows}/{workflow}.yml/badge.svg)]({target})")
+
     colab = f"{COLAB}/github/{owner}/{name}/blob/main/nbs/00_start_here.ipynb"
+    badges.append(f"[![Colab]({COLAB}/assets/colab-badge.svg)]({colab})")
     binder = f"{BINDER}/v2/gh/{owner}/{name}/main?labpath=nbs%2F00_start_here.ipynb"
-    badges += [
-        f"[![Colab]({COLAB}/assets/colab-badge.svg)]({colab})",
-        f"[![Binder]({BINDER}/badge_logo.svg)]({binder})",
-    ]
+    badges.append(f"[![Binder]({BINDER}/badge_logo.svg)]({binder})")
     return "\n".join(badges)
 
 
@@ -322,27 +345,29 @@ def citation(root: Path) -> str:
 
 
 def refresh_mirror(root: Path | None = None) -> list[Path]:
-    """Write the repository's address of `settings.ini` into `pyproject.toml`; gives the file if it changed.
+    """Copy the repository's address from `settings.ini`, where nbdev has it, to `pyproject.toml`.
 
     Parameters
     ----------
     root : Path | None, optional
-        Of the repository.
+        Root of the repository; by default of this one.
 
     Returns
     -------
     list[Path]
+        The file if it changed.
     """
     root = Path(root or repository())
     settings = configparser.ConfigParser()
     settings.read(root / "settings.ini", encoding="utf-8")
-    path = root / "pyproject.toml"
-    text = path.read_text(encoding="utf-8")
     line = f'git_url = "{settings.get("DEFAULT", "git_url")}"'
-    written = re.sub(r"^git_url = .*$", lambda _: line, text, flags=re.M)
-    if written == text:
+
+    path = root / "pyproject.toml"
+    old_text = path.read_text(encoding="utf-8")
+    new_text = re.sub(r"^git_url = .*$", lambda _: line, old_text, flags=re.M)
+    if new_text == old_text:
         return []
-    write_atomic(path, written)
+    write_atomic(path, new_text)
     return [path]
 
 
@@ -375,14 +400,14 @@ def replace_block(text: str, name: str, content: str) -> str:
 
 
 def readme_text(text: str, root: Path) -> str:
-    """README.md with all of its blocks written again from the results.
+    """README.md with all of its generated blocks written again from the results.
 
     Parameters
     ----------
     text : str
-        README.md as it is.
+        README.md as it is. A block stands between two HTML comments with its name.
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -424,12 +449,12 @@ def refresh_map(root: Path | None = None) -> list[Path]:
 
 
 def refresh_readme(root: Path | None = None) -> list[Path]:
-    """Write the blocks of README.md again.
+    """Write the generated blocks of README.md again from today's results.
 
     Parameters
     ----------
     root : Path, optional
-        Of the repository; of this one by default.
+        Root of the repository; by default of this one.
 
     Returns
     -------

@@ -111,16 +111,16 @@ def provenance_of(target: str) -> dict:
     Parameters
     ----------
     target : str
-        As of `report.provenance.behind`.
+        As of `report.provenance.result_provenance`.
 
     Returns
     -------
     dict
     """
     from xlingual_nb.report.checkout import readable_root
-    from xlingual_nb.report.provenance import behind
+    from xlingual_nb.report.provenance import result_provenance
 
-    return behind(readable_root(), target)
+    return result_provenance(readable_root(), target)
 
 
 def print_runs(runs: list[dict]) -> None:

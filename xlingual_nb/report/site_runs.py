@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from .answers import PAPERS
 from .labels import column_name, corpus_name, row_name
-from .site_claims import table_title
+from .site_verdicts import table_title
 from .site_data import CELL, Study, step_of
 from .site_html import html_block, page_text
 

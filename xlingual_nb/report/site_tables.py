@@ -15,7 +15,7 @@ import pandas as pd
 from ..papers import published
 from . import tables
 from .labels import column_name, row_name
-from .site_claims import number_link, table_title
+from .site_claims import number_link
 from .site_data import ResultTable
 from xlingual_nb.report.site_html import (
     html_table,
@@ -24,7 +24,7 @@ from xlingual_nb.report.site_html import (
     paragraph,
     table_block,
 )
-from .site_verdicts import place_name
+from .site_verdicts import place_name, table_title
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050004
 SOURCES = ("ours", "reference", "published")
