@@ -144,15 +144,16 @@ def corpus(language="en", part="train", sentences=4000, vocabulary=128, seed=0, 
 def parallel(
     languages=("en", "es"), part="train", sentences=1000, vocabulary=128, seed=0, **parameters
 ):
-    """Parallel sentences in several languages.
+    """Sentences of the synthetic microworld in several languages, each a translation of the others.
 
     Parameters
     ----------
     languages : iterable of str or Typology
+        Names of presets, or languages of your own.
     part : {"train", "dev", "test"}
     sentences, vocabulary, seed : int
     **parameters
-        Of the world alone.
+        Of the world that all languages speak of; those of a language go into its Typology.
 
     Returns
     -------
@@ -170,15 +171,21 @@ def parallel(
             f"{', '.join(sorted(language_parameters))}: in parallel only parameters of the world may be given "
             f"({', '.join(WORLD_PARAMETERS)}); give Typology records for the rest"
         )
-    typologies = [preset(l) for l in languages]
-    if len({l.name for l in typologies}) < len(typologies):
+
+    typologies = [preset(language) for language in languages]
+    if len({language.name for language in typologies}) < len(typologies):
         raise InputError(
-            f"languages {', '.join(l.name for l in typologies)}: give each a name of its own"
+            f"languages {', '.join(language.name for language in typologies)}: give each a name of its own"
         )
     check_scripts(typologies)
+
+    # the same meanings, in the words and the grammar of each language
     meanings = make_meanings(world, part, sentences, seed)
-    typology_of = {l.name: l for l in typologies}
-    return {l.name: realise(meanings, make_lexicon(l, world, typology_of)) for l in typologies}
+    typology_of = {language.name: language for language in typologies}
+    return {
+        language.name: realise(meanings, make_lexicon(language, world, typology_of))
+        for language in typologies
+    }
 
 # %% ../../nbs/lib/3000_microworld.ipynb #d8ccbb2b
 def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, **parameters):
@@ -187,6 +194,7 @@ def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, 
     Parameters
     ----------
     first, second : str or Typology
+        The two languages.
     sentences, vocabulary, seed : int
         Of the corpus.
     **parameters
@@ -199,12 +207,15 @@ def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, 
     """
     import pandas as pd
 
+    # aligned word forms and how often they occur together
     a, b = parallel((first, second), "train", sentences, vocabulary, seed, **parameters).values()
     i, j = align_words(a, b).T
     pairs, count = np.unique(np.stack([a.codes[i], b.codes[j]], axis=1), axis=0, return_counts=True)
-    upos = [
-        UPOS[a.meanings.world.names[c]] for c in a.meanings.world.classes[pairs[:, 0] // N_BUNDLES]
-    ]
+
+    # a code is concept * N_BUNDLES + inflection; the concept's class has a part of speech
+    world = a.meanings.world
+    classes = world.classes[pairs[:, 0] // N_BUNDLES]
+    upos = [UPOS[world.names[c]] for c in classes]
     source_words = [a.lexicon.form(code) for code in pairs[:, 0]]
     target_words = [b.lexicon.form(code) for code in pairs[:, 1]]
     table = pd.DataFrame(dict(first=source_words, second=target_words, upos=upos, count=count))
@@ -220,7 +231,7 @@ TASKS = ("nli", *RECORDS, "langid")
 def task_records(
     name, language="en", part="train", size=1000, vocabulary=128, seed=0, **parameters
 ):
-    """Records of a task, in the columns of the natural data sets.
+    """Labelled records of a task in the microworld, in the columns of the natural data sets.
 
     Parameters
     ----------
@@ -250,6 +261,7 @@ def task_records(
     if name not in TASKS:
         raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
     check_part(part)
+
     if name == "langid":
         corpora = []
         for i, typology in enumerate(map(preset, language)):
@@ -259,15 +271,18 @@ def task_records(
                 annotated_corpus(typology, part, size, vocabulary, own_seed, **parameters)
             )
         return language_records(corpora)
+
     if name == "nli":
         world, parameters = split_world_parameters(vocabulary, parameters)
         pair_parameters = {}
         for parameter in ("level", "unrelated"):
             if parameter in parameters:
                 pair_parameters[parameter] = parameters.pop(parameter)
+
         pairs = nli_pairs(world, part, size, seed, **pair_parameters)
         lexicon = make_lexicon(preset(language, **parameters), world)
         return pairs.records(lexicon)
+
     corpus = annotated_corpus(language, part, size, vocabulary, f"{name} {seed}", **parameters)
     return RECORDS[name](corpus)
 
@@ -284,7 +299,7 @@ def task_dataset(
     Parameters
     ----------
     name : str
-        Of the task.
+        Name of the task, one of `TASKS`.
     language : str or Typology
     part : {"train", "dev", "test"}
     size, vocabulary, seed : int
@@ -305,12 +320,12 @@ def task_dataset(
     label_names = LABEL_NAMES.get(name, {})
 
     def feature(column, value):
+        """Type of a column from the value of its first record."""
         if isinstance(value, list):
             return hub.List(feature(column, value[0]))
         if column in label_names:
             return hub.ClassLabel(names=list(label_names[column]))
         return hub.Value("int64" if isinstance(value, int) else "string")
 
-    return hub.Dataset.from_list(
-        records, features=hub.Features({c: feature(c, v) for c, v in records[0].items()})
-    )
+    features = {column: feature(column, value) for column, value in records[0].items()}
+    return hub.Dataset.from_list(records, features=hub.Features(features))

@@ -153,26 +153,28 @@ def sample_favourite(world, rng, role, governor):
 
 
 def sample_partner(draft, role, governor):
-    """A concept in a role of each governor.
+    """A random concept for a role of each governor, such as the object of each verb.
 
     Parameters
     ----------
     draft : Draft
     role : str
-        Key of `world.ROLES`.
+        For example "object", "adverb" or "possessor".
     governor : ndarray, shape (n,)
-        Concepts.
+        Concepts that the sampled ones depend on; 0 for none.
 
     Returns
     -------
     ndarray, shape (n,)
-        A favourite or, with probability `world.noise`, any concept by topic; 0 without a
-        governor.
+        Concepts: one of the governor's favourites or, with probability `world.noise`, any
+        concept by topic; 0 without a governor.
     """
     world = draft.world
     rng = draft.rng
+
     favourite = sample_favourite(world, rng, role, governor)
     any_partner = world.pool[role][world.by_topic[role].sample(rng, draft.topic)]
+
     # a share `noise` of partners is no favourite, so that all combinations occur
     is_noise = rng.bernoulli(len(governor), world.noise)
     partner = np.where(is_noise, any_partner, favourite)
@@ -180,25 +182,27 @@ def sample_partner(draft, role, governor):
 
 # %% ../../nbs/lib/3030_drafts.ipynb #f9adf79b
 def entity_rows(draft, core):
-    """Entities, some with two words.
+    """Entities as three concepts: core, head and second word; a share of the names has two words.
 
     Parameters
     ----------
     draft : Draft
     core : ndarray, shape (n,)
-        Concepts.
+        Concepts that the entities are made of; 0 for none.
 
     Returns
     -------
     ndarray, shape (n, 3)
-        Core concept, head and second word. The second word is a surname; in names of
-        organisations and things the core is the second word.
+        Core concept, head and second word, 0 for none. The second word of a person is a surname;
+        in names of organisations and things the core is the second word.
     """
     world = draft.world
     has_two_words = draft.rng.bernoulli(len(core), draft.style.two_words)
     extra = sample_partner(draft, "surname", core)
+
     has_surname = world.of(core, "person") & has_two_words & world.of(extra, "surname")
     is_compound = world.of(core, "organisation", "thing") & has_two_words
+
     # a person's surname comes second; a thing is named after a person, whose surname comes first
     head = np.where(is_compound, extra, core)
     flat = np.where(has_surname, extra, np.where(is_compound, core, 0))
@@ -206,15 +210,17 @@ def entity_rows(draft, core):
 
 # %% ../../nbs/lib/3030_drafts.ipynb #8263b733
 def fill_noun_phrase(draft, path, entity, without_quantifier=False):
-    """Fill a noun phrase with entities, where there are any.
+    """Fill a noun phrase with entities, and at random with quantifier, number, article and adjective.
 
     Parameters
     ----------
     draft : Draft
     path : str
+        The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
-        Of `entity_rows`.
+        Core concept, head and second word of an entity; zeros for no noun phrase.
     without_quantifier : bool
+        Never add "every", "no", "some", ...
     """
     world = draft.world
     rng = draft.rng
@@ -222,23 +228,30 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
     n = len(entity)
     core, head, flat = entity.T
     is_noun = world.of(core, "noun")  # names take no article, adjective or number
-    # one draw for both: its upper end a realm, its lower end a category
+
+    # some nouns are replaced by their hypernym (category) or its hypernym (realm): one draw for
+    # both, its upper end a realm, its lower end a category
     u = rng.raw(n).astype(float) / 2.0**32
     category = world.parent[core]
     head = np.where(is_noun & (u > 1 - style.realm), world.parent[category], head)
     head = np.where(is_noun & (u < style.category), category, head)
+
     has_quantifier = rng.bernoulli(n, style.quantifier) & is_noun & (not without_quantifier)
     any_quantifier = world.first["quantifier"] + rng.integers(n, world.size["quantifier"])
     quantifier = np.where(has_quantifier, any_quantifier, 0)
+
     # "every" and "no" go with a singular, other quantifiers with a plural
     singular_quantifiers = [world.concept("every"), world.concept("no")]
     is_singular = np.isin(quantifier, singular_quantifiers) & (quantifier > 0)
     is_plural = is_noun & ~is_singular & (rng.bernoulli(n, style.plural) | (quantifier > 0))
+
     has_numeral = is_plural & (quantifier == 0) & rng.bernoulli(n, style.numeral)
     any_numeral = world.first["numeral"] + rng.integers(n, world.size["numeral"])
+
     article = np.where(rng.bernoulli(n, style.definite), world.concept("the"), world.concept("a"))
     has_adjective = is_noun & rng.bernoulli(n, style.adjective)
     adjective = sample_favourite(world, rng, "adjective", core)
+
     draft.fill(
         path,
         noun=head,
@@ -275,20 +288,24 @@ def add_modifiers(draft, path, entity):
     ----------
     draft : Draft
     path : str
+        The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
-        Of the noun phrase.
+        Core concept, head and second word of its entity.
     """
     world = draft.world
     core = entity[:, 0]
+
     # one draw, so that no noun has both: lower end a possessor, upper end a relative clause
     u = draft.rng.raw(len(core)).astype(float) / 2.0**32
     is_noun = world.of(core, "noun")
     has_possessor = is_noun & (u < draft.style.possessor)
     has_relative = is_noun & (u > 1 - draft.style.relative)
+
     # "... of the noun7"
     possessor = np.where(has_possessor, sample_partner(draft, "possessor", core), 0)
     fill_noun_phrase(draft, f"{path}.gen", entity_rows(draft, possessor), without_quantifier=True)
     fill_case(draft, f"{path}.gen", "GEN", "of")
+
     # "... who verb5 the noun9"
     verb = np.where(has_relative, sample_partner(draft, "relative", core), 0)
     mark = np.where(has_relative, world.concept("who"), 0)
@@ -306,15 +323,18 @@ def fill_predicate(draft, path, core, cast_member):
     ----------
     draft : Draft
     path : str
+        The clause, "main" or "then".
     core : ndarray, shape (n,)
         Core concept of the subject; 0 for no clause.
     cast_member : ndarray, shape (n, 3)
-        The entity of the document's cast that may be the object.
+        An entity that the document mentions repeatedly, a possible object.
 
     Returns
     -------
     verb : ndarray, shape (n,)
+        Concepts.
     object_entity : ndarray, shape (n, 3)
+        Core concept, head and second word of the objects; zeros for none.
     """
     world = draft.world
     rng = draft.rng
@@ -322,17 +342,20 @@ def fill_predicate(draft, path, core, cast_member):
     n = len(core)
     is_clause = core > 0  # other sentences have no clause at this path
     verb = sample_partner(draft, "verb", core)
+
     # the object is another member of the document's cast, or any partner of the verb
     is_another = cast_member[:, :1] != core[:, None]
     uses_cast = rng.bernoulli(n, style.cast_object)[:, None] & is_another
     any_object = entity_rows(draft, sample_partner(draft, "object", verb))
     is_transitive = world.of(verb, "verb2", "verb3")[:, None]
     object_entity = np.where(is_transitive, np.where(uses_cast, cast_member, any_object), 0)
+
     has_adverb = is_clause & rng.bernoulli(n, style.adverb)
     adverb = np.where(has_adverb, sample_partner(draft, "adverb", verb), 0)
     is_negated = is_clause & rng.bernoulli(n, style.negation)
     negation = np.where(is_negated, world.concept("not"), 0)
     tense = np.where(is_clause, draft.tense, 0)
+
     draft.fill(path, verb=verb, adverb=adverb, negation=negation, tense=tense)
     fill_noun_phrase(draft, f"{path}.obj", object_entity)
     fill_case(draft, f"{path}.obj", "ACC")
@@ -340,19 +363,22 @@ def fill_predicate(draft, path, core, cast_member):
 
 # %% ../../nbs/lib/3030_drafts.ipynb #2e8813ce
 def pronominalise(draft, path, which):
-    """Replace a noun phrase by a pronoun of its number.
+    """Replace a noun phrase, with all its modifiers, by "it" or "they".
 
     Parameters
     ----------
     draft : Draft
     path : str
+        The noun phrase, as "main.subj".
     which : ndarray of bool, shape (n,)
+        Sentences in which it is replaced.
     """
     world = draft.world
     matrix = draft.matrix
     noun = SLOT_INDEX[f"{path}.noun"]
     plural = SLOT_INDEX[f"{path}.plural"]
     is_plural = matrix[which, plural] > 0
+
     # the phrase loses all its words, its modifiers' too
     phrase_columns = [i for name, i in SLOT_INDEX.items() if name.startswith(path + ".")]
     matrix[np.ix_(which, phrase_columns)] = 0
@@ -367,55 +393,68 @@ def fill_obliques(draft, verb):
     ----------
     draft : Draft
     verb : ndarray, shape (n,)
+        Concepts of the main clauses' verbs.
     """
     style = draft.style
     # one draw, so that no sentence has both: lower end clause-final, upper end fronted
     u = draft.rng.raw(len(draft)).astype(float) / 2.0**32
     is_final = u < style.oblique * (1 - style.front)
     is_fronted = u > 1 - style.oblique * style.front
+
     for path, has_oblique in (("main.obl", is_final), ("front", is_fronted)):
         core = np.where(has_oblique, sample_partner(draft, "oblique", verb), 0)
         fill_noun_phrase(draft, path, entity_rows(draft, core), without_quantifier=True)
         fill_case(draft, path, "LOC")
         draft.fill(path, adp=sample_partner(draft, "preposition", core))
+
     draft.matrix[is_fronted, SLOT_INDEX["comma"]] = draft.world.concept(",")
 
 # %% ../../nbs/lib/3030_drafts.ipynb #112d6c13
 def fill_sentences(draft, subject, cast_member, repeats_subject):
-    """Fill one sentence about each subject.
+    """Fill one sentence about each subject: main clause, modifiers, obliques, second clause.
 
     Parameters
     ----------
     draft : Draft
     subject : ndarray, shape (n, 3)
+        Core concept, head and second word of the entity that each sentence is about.
     cast_member : ndarray, shape (n, 3)
-        Another entity of the document's cast.
+        Another entity that the document mentions repeatedly.
     repeats_subject : ndarray of bool, shape (n,)
         Whether the sentence before has the same subject.
 
     Returns
     -------
     ndarray, shape (n, slots)
+        The concept in each slot of each sentence; 0 for none.
     """
-    # The order of the draws is part of the corpora: a change would change every one of them.
+    # the order of the random draws is part of the corpora: a change would change every one of them
     world = draft.world
     style = draft.style
     n = len(draft)
+
     fill_noun_phrase(draft, "main.subj", subject)
     add_modifiers(draft, "main.subj", subject)
     verb, object_entity = fill_predicate(draft, "main", subject[:, 0], cast_member)
     add_modifiers(draft, "main.obj", object_entity)
+
+    # verbs of three arguments have a recipient
     recipient = np.where(world.of(verb, "verb3"), sample_partner(draft, "companion", verb), 0)
     fill_noun_phrase(draft, "main.iobj", entity_rows(draft, recipient), without_quantifier=True)
     fill_case(draft, "main.iobj", "DAT", "to")
+
     fill_obliques(draft, verb)
+
+    # a subject that the sentence before has as well may become a pronoun
     is_pronoun = repeats_subject & draft.rng.bernoulli(n, style.pronoun)
     pronominalise(draft, "main.subj", is_pronoun)
+
     # "... and noun4 verb2 ...": a second clause about another member of the cast
     has_second = draft.rng.bernoulli(n, style.second_clause)
     second = np.where(has_second[:, None], cast_member, 0)
     fill_noun_phrase(draft, "then.subj", second)
     fill_predicate(draft, "then", second[:, 0], subject)
     draft.matrix[has_second, SLOT_INDEX["and"]] = world.concept("and")
+
     draft.matrix[:, SLOT_INDEX["period"]] = world.concept(".")
     return draft.matrix

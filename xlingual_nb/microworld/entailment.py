@@ -51,31 +51,37 @@ def same_frame_label(region, frame, general):
 
 
 def entailment_label(region, premise, hypothesis, general):
-    """The label of a pair of frames.
+    """NLI label of a pair of sentences that differ in their frame, and perhaps at one place.
+
+    A frame is a sentence's negation or quantifier: plain, negated, "some", "every" or "no".
 
     Parameters
     ----------
     region : str
-        Where the sides differ.
+        Part of the sentence that differs: "subject", "scope" (the predicate), "object", "aside"
+        (a second clause) or "same".
     premise, hypothesis : str
-        Frames.
+        Frames of the two sentences.
     general : bool or None
-        Whether the hypothesis is more general; None if equal.
+        Whether the hypothesis is more general there; None if it is equal.
 
     Returns
     -------
     int or None
-        Index into LABELS; None if no label is safe.
+        0 entailment, 1 neutral, 2 contradiction; None if no label is certain.
     """
-    # labels: 0 entailment, 1 neutral, 2 contradiction, None where no label is safe
+    # in one frame monotonicity decides
     if premise == hypothesis:
         return same_frame_label(region, premise, general)
+
+    # beyond subject and predicate a change of frame leaves the relation open
     if region not in ("scope", "same", "subject"):
         return None
     frames = (premise, hypothesis)
     if region == "subject" and frames in (("plain", "negated"), ("negated", "plain")):
         return None
-    # opposites contradict each other unless the change makes room for both
+
+    # opposites contradict each other, unless one side is narrowed so that both may hold
     if frames in (("plain", "negated"), ("some", "no")):
         return 1 if general is False else 2
     if frames in (("negated", "plain"), ("no", "some")):
@@ -84,6 +90,8 @@ def entailment_label(region, premise, hypothesis, general):
         if region != "scope" or general is None:
             return 2
         return 2 if general == (premise == "every") else 1
+
+    # "every" entails "some", unless the hypothesis says more
     if frames == ("every", "some"):
         return 1 if region == "scope" and general is False else 0
     return 1 if frames == ("some", "every") else None

@@ -27,17 +27,18 @@ ENDINGS = ("PL", "ACC", "GEN", "DAT", "LOC", "the", "a", "not", "PAST", "FUT", "
 
 
 def feature_bundles(kind):
-    """All combinations of some features.
+    """All combinations of the values of some morphological features.
 
     Parameters
     ----------
     kind : dict of tuple of str
-        `NOUN` or `VERB`: the values of each feature, empty for none.
+        The values of each feature, as `{"plural": ("", "PL")}`; the empty one has no ending.
 
     Returns
     -------
     list of tuple of str
-        The last feature varies fastest; the index of a combination is its *bundle*.
+        The values of each combination that have an ending. The last feature varies fastest; the
+        index of a combination is its bundle.
     """
     bundles = [()]
     for values in kind.values():
@@ -208,12 +209,12 @@ class StemsAndEndings(NamedTuple):
 
 @lru_cache(maxsize=64)
 def native_words(name, script, patterns, world):
-    """The words of a language without cognates.
+    """Stems and endings of a language, random syllables in its script, before it has cognates.
 
     Parameters
     ----------
     name : str
-        Of the language; its words depend on it.
+        Name of the language, a seed of its words.
     script : str
     patterns : str
         Syllable patterns, separated by blanks.
@@ -224,23 +225,26 @@ def native_words(name, script, patterns, world):
     StemsAndEndings
     """
     rng = RandomStream("lexicon", name, script, patterns, world.variant)
-    # endings are short, and no two of them alike; stems may be spelt like an ending
+
+    # endings are one short syllable, and no two of them alike; a stem may be spelt like an ending
     used_endings = set()
     short = Sounds(script, ("CV",) if script in ABUGIDAS else ("VC",))
     endings = {}
     for ending in ENDINGS:
         endings[ending] = generate_unused_stem(rng, short, 1, identity_form, used_endings)
+
+    # stems by concept, such that no two inflected forms of the language are alike
     sounds = Sounds(script, tuple(patterns.split()))
     punctuation = dict(zip(CLOSED["punctuation"], SCRIPTS[script].marks))
     stems = [""]  # concept 0 is nothing
-    used = set()
+    used_forms = set()
     for concept in range(1, len(world)):
         kind = world.names[world.classes[concept]]
         if kind == "punctuation":
             stems.append(punctuation[world.gloss(concept)])
             continue
         forms = inflections(kind, endings)
-        stems.append(generate_unused_stem(rng, sounds, SYLLABLES.get(kind, 1), forms, used))
+        stems.append(generate_unused_stem(rng, sounds, SYLLABLES.get(kind, 1), forms, used_forms))
     return StemsAndEndings(tuple(stems), endings)
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #bd7915a7
@@ -278,9 +282,10 @@ class Cognates(NamedTuple):
 
 
 def select_cognates(lang, world):
-    """The words that a language shares with its source.
+    """Which stems and endings a language shares with the source of its cognates.
 
-    One random order serves all languages, so selections of growing shares are nested.
+    One random order serves all languages: a language with more cognates has all those of a
+    language with fewer.
 
     Parameters
     ----------
@@ -291,22 +296,24 @@ def select_cognates(lang, world):
     -------
     Cognates
     """
+    # the parameter that sets the share of cognates in each class of concepts
     parameters = [cognate_parameter(n) if n != "nothing" else "" for n in world.names]
+
     is_cognate = np.zeros(len(world), bool)
     for parameter in ("cognates", "cognate_names", "cognate_numerals", "cognate_grammar"):
         has_parameter = np.array([p == parameter for p in parameters])[world.classes]
         members = np.flatnonzero(has_parameter)
-        # one order for all languages: who shares more shares what the others share, too
         order = RandomStream("cognates", parameter, world.variant).permutation(len(members))
         n_shared = round(getattr(lang, parameter) * len(members))
         is_cognate[members[order][:n_shared]] = True
+
     rank = RandomStream("cognate endings", world.variant).permutation(len(ENDINGS))
     n_endings = round(lang.cognate_grammar * len(ENDINGS))
     return Cognates(is_cognate, {ENDINGS[i] for i in rank[:n_endings]})
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #1c19d903
 def unambiguous_endings(lang, world, native, source, cognates, rng):
-    """Endings of a language with which no two inflected cognates are equal.
+    """Endings with which no two inflected cognates of a language are spelt alike.
 
     Parameters
     ----------
@@ -315,6 +322,7 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates
+        Stems and endings that the language takes from the source.
     rng : RandomStream
 
     Returns
@@ -325,11 +333,14 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     """
     kinds = [world.names[c] for c in world.classes]
     concepts = np.flatnonzero(cognates.stems)
+
     own_endings = [ending for ending in ENDINGS if ending not in cognates.endings]
+
     for attempt in range(200):
         endings = {}
         for ending, text in native.endings.items():
             endings[ending] = source.endings[ending] if ending in cognates.endings else text
+        # the language's native endings are tried first
         if attempt:
             # new endings of its own, longer after each twenty attempts
             used = {source.endings[ending] for ending in cognates.endings}
@@ -339,6 +350,7 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
                 endings[ending] = generate_unused_stem(
                     rng, sounds, n_syllables, identity_form, used
                 )
+
         forms = []
         for concept in concepts:
             forms += inflections(kinds[concept], endings)(source.stems[concept])
@@ -348,7 +360,8 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #7773d34f
 def merge_cognates(lang, world, native, source, cognates):
-    """Native words with cognates in their place; native stems that clash are replaced.
+    """Words of a language with cognates: stems of the source replace native ones, and native stems
+    that clash with them are made anew.
 
     Parameters
     ----------
@@ -357,6 +370,7 @@ def merge_cognates(lang, world, native, source, cognates):
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates
+        Stems and endings that the language takes from the source.
 
     Returns
     -------
@@ -364,21 +378,26 @@ def merge_cognates(lang, world, native, source, cognates):
     """
     rng = RandomStream("overlay", lang.name, lang.script, world.variant)
     sounds = Sounds(lang.script, tuple(lang.syllables.split()))
-    endings, used = unambiguous_endings(lang, world, native, source, cognates, rng)
+    endings, used_forms = unambiguous_endings(lang, world, native, source, cognates, rng)
+
     stems = list(native.stems)
     for concept in np.flatnonzero(cognates.stems):
         stems[concept] = source.stems[concept]
+
     for concept in range(1, len(world)):
         kind = world.names[world.classes[concept]]
         if cognates.stems[concept] or kind == "punctuation":
             continue
+
         # a native word with a form that a cognate has gets another stem
         forms = inflections(kind, endings)
         new_forms = forms(native.stems[concept])
-        if used.isdisjoint(new_forms):
-            used.update(new_forms)
+        if used_forms.isdisjoint(new_forms):
+            used_forms.update(new_forms)
         else:
-            stems[concept] = generate_unused_stem(rng, sounds, SYLLABLES.get(kind, 1), forms, used)
+            stems[concept] = generate_unused_stem(
+                rng, sounds, SYLLABLES.get(kind, 1), forms, used_forms
+            )
     return StemsAndEndings(tuple(stems), endings)
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #e97e7f1d
@@ -446,22 +465,29 @@ def make_lexicon(lang, world, languages=None):
 
 @lru_cache(maxsize=64)
 def _lexicon(lang, world, languages, dependents):
-    """`dependents`: the languages whose cognates led here."""
+    """Words of a language in a world, cognates taken from another language in place.
+
+    `languages` are (name, Typology) pairs beside the presets. `dependents` are the names of the
+    languages whose cognates led here, to notice a circle.
+    """
     native = native_words(lang.name, lang.script, lang.syllables, world)
     cognates = select_cognates(lang, world)
     if not cognates.stems.any() and not cognates.endings:
         return Lexicon(lang, world, *native, cognates.stems)
+
     typology_of = PRESETS | dict(languages)
     if lang.cognates_with not in typology_of:
         raise InputError(
             f"cognates_with={lang.cognates_with!r}: the languages known are {', '.join(typology_of)}"
         )
+
     if lang.name in dependents or lang.cognates_with == lang.name:
         circle = " -> ".join((*dependents, lang.name))
         raise InputError(
             f"{lang.name}: its cognates come from itself ({circle}): "
             "set cognates_with to another language"
         )
+
     source = _lexicon(typology_of[lang.cognates_with], world, languages, dependents + (lang.name,))
     return Lexicon(
         lang,
@@ -489,7 +515,7 @@ def has_cognates_of(a, b):
 def check_scripts(languages):
     """Check that languages of one script have cognates of each other.
 
-    Without them a word of one would by accident be a word of the other.
+    Without, a word of one language could by accident be a word of the other.
 
     Parameters
     ----------
@@ -498,16 +524,12 @@ def check_scripts(languages):
     Raises
     ------
     InputError
-        It names two that have not.
+        For two languages of one script without cognates, which it names.
     """
     for i, a in enumerate(languages):
         for b in languages[:i]:
-            if (
-                a.name == b.name
-                or a.script != b.script
-                or has_cognates_of(a, b)
-                or has_cognates_of(b, a)
-            ):
+            share_words = has_cognates_of(a, b) or has_cognates_of(b, a)
+            if a.name == b.name or a.script != b.script or share_words:
                 continue
             raise InputError(
                 f"{b.name} and {a.name} are both written in {a.script} and no overlap is asked for: "

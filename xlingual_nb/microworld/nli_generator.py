@@ -81,22 +81,30 @@ def changed_cells(both, rows):
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #d0352c33
 def apply_design(world, rng, rows, design):
-    """Premises and hypotheses made of meanings by designs.
+    """Premises and hypotheses of NLI pairs: meanings edited as a design says.
+
+    First sites (a modifier, a hypernym), then frames (negation, quantifier), then substitutions
+    in the hypothesis.
 
     Parameters
     ----------
     world : World
     rng : RandomStream
     rows : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     design : Design
+        For each pair its sites, two frames and substitution.
 
     Returns
     -------
     EditedPairs
+        Premises, hypotheses, and where all edits were possible.
     """
     premise = rows.copy()
     hypothesis = rows.copy()
-    ok = rows[:, SLOT_INDEX["main.subj.noun"]] > 0
+    is_possible = rows[:, SLOT_INDEX["main.subj.noun"]] > 0
+
+    # sites: one side gets the more specific version, the other the more general one
     for s, site in enumerate(SITES):
         selected = np.flatnonzero(design.sites[:, s])
         versions = site_versions(world, rng, rows[selected], site)
@@ -107,22 +115,26 @@ def apply_design(world, rng, rows, design):
         is_changed = changed_cells(versions, rows[selected])
         premise[selected] = np.where(is_changed, premise_version, premise[selected])
         hypothesis[selected] = np.where(is_changed, hypothesis_version, hypothesis[selected])
-        ok[selected] &= versions.usable
+        is_possible[selected] &= versions.usable
+
+    # frames: each side its own
     for f, name in enumerate(FRAME_NAMES):
         for k, side in enumerate((premise, hypothesis)):
             selected = np.flatnonzero(design.frames[:, k] == f)
             side[selected], usable = apply_frame(world, side[selected], name)
-            ok[selected] &= usable
+            is_possible[selected] &= usable
+
+    # substitutions: a word of the hypothesis becomes another
     adjective = SLOT_INDEX["main.subj.adjective"]
     for s, edit in enumerate(SUBSTITUTION_NAMES):
         selected = np.flatnonzero(design.substitution == s)
         edited, usable = apply_substitution(world, rng, hypothesis[selected], edit)
-        ok[selected] &= usable & (edited != hypothesis[selected]).any(1)
+        is_possible[selected] &= usable & (edited != hypothesis[selected]).any(1)
         if edit == "antonym":
             # only opposites of the same adjective contradict each other
-            ok[selected] &= premise[selected, adjective] == hypothesis[selected, adjective]
+            is_possible[selected] &= premise[selected, adjective] == hypothesis[selected, adjective]
         hypothesis[selected] = edited
-    return EditedPairs(premise, hypothesis, ok)
+    return EditedPairs(premise, hypothesis, is_possible)
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #cd14ecc7
 NLI_STYLE = Style(
@@ -160,16 +172,18 @@ class RawPairs(NamedTuple):
 
 
 def valid_pairs(world, rng, rows, part, level="quantified"):
-    """The pairs of one design for each meaning that are possible, labelled and of 4 to 24 words.
+    """NLI pairs from random designs, one for each meaning, that can be used.
 
-    Both sides belong to the part.
+    Their edits are possible, their label is certain, both sides have 4 to 24 words and belong to
+    the part of the world.
 
     Parameters
     ----------
     world : World
     rng : RandomStream
     rows : ndarray, shape (n, slots)
-    part : str
+        Meanings: the concept in each slot of each sentence; 0 for none.
+    part : {"train", "dev", "test"}
     level : str
         Key of `LEVELS`.
 
@@ -178,27 +192,32 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     RawPairs
     """
     design = sample_design(rng, len(rows), LEVELS[level])
-    premise, hypothesis, ok = apply_design(world, rng, rows, design)
-    # two sides of one bag of words are in a part together, not each by itself: these are thinned
+    premise, hypothesis, is_usable = apply_design(world, rng, rows, design)
+
+    # a sentence is in a part by its bag of words: pairs of one bag would be too frequent, and are
+    # thinned to the share of the part
     is_lucky = rng.bernoulli(len(rows), len(PARTS[part]) / 4)
+
     for side in (premise, hypothesis):
         lengths = sentence_lengths(side)
-        ok &= (lengths >= MIN_WORDS) & (lengths <= MAX_WORDS) & is_in_part(world, side, part)
+        is_usable &= (lengths >= MIN_WORDS) & (lengths <= MAX_WORDS) & is_in_part(world, side, part)
+
     has_other_words = bag_hash(world, premise) != bag_hash(world, hypothesis)
-    ok &= (has_other_words | is_lucky) & (design.labels() < UNSAFE)
-    kept = np.flatnonzero(ok)
-    return RawPairs(premise[kept], hypothesis[kept], design.take(kept))
+    is_usable &= (has_other_words | is_lucky) & (design.labels() < UNSAFE)
+
+    usable_rows = np.flatnonzero(is_usable)
+    return RawPairs(premise[usable_rows], hypothesis[usable_rows], design.take(usable_rows))
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #29d23e9c
 def generate_pairs(world, part, count, seed, level="quantified"):
-    """Pairs of a level, before balancing.
+    """Usable NLI pairs of a level of difficulty, before labels are balanced.
 
     Parameters
     ----------
     world : World
-    part : str
+    part : {"train", "dev", "test"}
     count : int
-        At least so many.
+        The least number of pairs.
     seed : int
     level : str
         Key of `LEVELS`.
@@ -208,6 +227,7 @@ def generate_pairs(world, part, count, seed, level="quantified"):
     RawPairs
     """
     rng = RandomStream("nli", world.vocabulary, world.topics, world.variant, part, seed)
+
     batches = []
     n_pairs = 0
     while n_pairs < count:
@@ -216,6 +236,7 @@ def generate_pairs(world, part, count, seed, level="quantified"):
         meanings = sample_block(world, part, f"nli {seed}", number, NLI_STYLE)
         batches.append(valid_pairs(world, rng, meanings.matrix, part, level))
         n_pairs += len(batches[-1].premise)
+
     designs = [batch.design for batch in batches]
     return RawPairs(
         np.concatenate([batch.premise for batch in batches]),
@@ -243,31 +264,33 @@ VISIBLE_SLOTS = (
 
 
 def difference_classes(world, premise, hypothesis, lang):
-    """Classes of pairs by difference of length and number of words missing on either side.
+    """NLI pairs grouped by what their words alone give away: the difference in length, and how many
+    words each side has that the other lacks.
 
     Parameters
     ----------
     world : World
     premise, hypothesis : ndarray, shape (n, slots)
     lang : Typology
-        In whose words they are counted.
+        The language whose words are counted.
 
     Returns
     -------
     ndarray of int, shape (n,)
+        Group of each pair.
     """
     premise_words = inflect(premise, lang, world)
     hypothesis_words = inflect(hypothesis, lang, world)
 
     def missing_words(words, other):
-        """Words of each sentence that the other has not, 8 and more alike."""
+        """Number of words of each sentence that the other lacks, at most 8."""
         counts = [len(set(row) - set(r)) for row, r in zip(words.tolist(), other.tolist())]
         return np.minimum(counts, 8)
 
     length_difference = (premise_words > 0).sum(1) - (hypothesis_words > 0).sum(1)
-    gone = missing_words(premise_words, hypothesis_words)
-    come = missing_words(hypothesis_words, premise_words)
-    differences = np.stack([length_difference, gone, come], axis=1)
+    n_dropped = missing_words(premise_words, hypothesis_words)
+    n_added = missing_words(hypothesis_words, premise_words)
+    differences = np.stack([length_difference, n_dropped, n_added], axis=1)
     _, classes = np.unique(differences, axis=0, return_inverse=True)
     return classes.ravel()
 
@@ -294,10 +317,10 @@ def side_features(world, matrix):
 
 
 def visible_features(world, premise, hypothesis, level="quantified"):
-    """Features that could give a label away: what the level balances.
+    """Surface features that could give an NLI label away, and that a level balances over labels.
 
-    Of each side its frame, modifiers, classes of the nouns and length; of both the
-    differences of lengths and words.
+    Of each side its frame, modifiers, classes of nouns and length; of both together the
+    differences in length and words.
 
     Parameters
     ----------
@@ -309,6 +332,7 @@ def visible_features(world, premise, hypothesis, level="quantified"):
     Returns
     -------
     list of ndarray of int, shape (n,)
+        For each feature the class of each pair.
     """
     level = LEVELS[level]
     features = []
@@ -316,6 +340,7 @@ def visible_features(world, premise, hypothesis, level="quantified"):
         for values in side_features(world, premise) + side_features(world, hypothesis):
             _, classes = np.unique(values, return_inverse=True)
             features.append(classes.ravel())
+
     for name in level.languages:
         features.append(difference_classes(world, premise, hypothesis, PRESETS[name]))
     return features
@@ -328,38 +353,45 @@ def rake(features, labels, rounds=60):
     Parameters
     ----------
     features : list of ndarray of int, shape (n,)
+        The class of each row, one array a feature.
     labels : ndarray, shape (n,)
         0, 1 or 2.
     rounds : int
+        Passes over all features.
 
     Returns
     -------
     ndarray, shape (n,)
-        0 for rows with a feature value that some label never has.
+        Weights; 0 for rows of a class that some label never has.
     """
     weight = np.ones(len(labels))
     for _ in range(rounds):
         for feature in reversed(features):
             n_classes = feature.max() + 1
-            # share of each class among the pairs of each label, [classes, labels]
+            # weighted share of each class among the rows of each label, (classes, 3)
             table = np.bincount(feature * 3 + labels, weight, 3 * n_classes).reshape(n_classes, 3)
             table = table / np.maximum(np.bincount(labels, weight, 3), 1e-12)
+
             # summed in this order, so that the last digit is the same everywhere
             mean = (table[:, 0] + table[:, 1] + table[:, 2]) / 3
+
             # a class that some label lacks gives the label away and is dropped
             target = np.where((table > 1e-9).all(1), mean, 0)
+
             weight = weight * (target[:, None] / np.maximum(table, 1e-12))[feature, labels]
     return weight
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #12ce5e1c
 def sample_balanced(weight, labels, count, rng):
-    """A third of each label, sampled by weight without replacement.
+    """A sample with a third of each label, drawn by weight without replacement (systematic
+    sampling).
 
     Parameters
     ----------
     weight, labels : ndarray, shape (n,)
+        Weight and label (0, 1 or 2) of each row.
     count : int
-        In all; the first labels get the remainder.
+        Rows in all; the first labels get the remainder of the division by three.
     rng : RandomStream
 
     Returns
@@ -372,16 +404,21 @@ def sample_balanced(weight, labels, count, rng):
         rows = rng.permutation(len(labels))
         rows = rows[labels[rows] == label]
         n = (count + 2 - label) // 3  # a third, rounded so that the three make `count`
+
+        # no weight above a step of the sampling, so that no row is drawn twice
         w = weight[rows] / max(1e-12, weight[rows].max())
         for _ in range(20):
-            w = np.minimum(w, np.add.accumulate(w)[-1] / n)  # nothing twice
+            w = np.minimum(w, np.add.accumulate(w)[-1] / n)
+
         # systematic sampling: n equal steps along the cumulated weights, in integers
         cumulative = np.add.accumulate(np.round(w * 2.0**30).astype(np.int64))
         is_selected = np.diff(cumulative * n // cumulative[-1], prepend=0) > 0
+
         # what rounding lost is filled up with the heaviest
         left = np.flatnonzero(~is_selected)
         heaviest = left[np.argsort(-w[left], kind="stable")]
         is_selected[heaviest[: n - is_selected.sum()]] = True
+
         selected_rows.append(rows[is_selected])
     return np.concatenate(selected_rows)
 
@@ -430,17 +467,19 @@ class NliPairs:
 def nli_pairs(
     world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0, level="quantified"
 ):
-    """Balanced NLI pairs.
+    """NLI pairs of the microworld whose labels the surface of a sentence does not give away.
+
+    Many more pairs are generated than wanted; a balanced sample is drawn from them.
 
     Parameters
     ----------
     world : World
     part : {"train", "dev", "test"}
     count : int
-        A third of each label.
+        Number of pairs, a third of each label.
     seed : int
     surplus : int
-        So many times as many pairs are generated to choose from.
+        How many times as many pairs are generated as are wanted.
     unrelated : float
         Share of the neutral pairs with the premise of another pair as hypothesis. Any
         comparison of words gives these away.
@@ -461,25 +500,32 @@ def nli_pairs(
     if not 0 <= unrelated <= 1:
         raise InputError(f"unrelated={unrelated}: a share is a number between 0 and 1")
     check_integer("size", count, 3)
-    # many more pairs than are wanted, of which those are picked that balance the labels
+
+    # P and H: premises and hypotheses, (pairs, slots)
     P, H, design = generate_pairs(world, part, surplus * count + 2000, seed, level)
     labels = design.labels()
+
+    # weights under which no visible feature is informative of the label
     weight = rake(visible_features(world, P, H, level), labels)
+
     rows = sample_balanced(weight, labels, count, RandomStream("pick", part, seed))
+    # sampled label by label: shuffle
     rows = rows[RandomStream("shuffle", part, seed).permutation(len(rows))]
     P = P[rows]
     H = H[rows]
     design = design.take(rows)
     labels = labels[rows]
+
     # some neutral pairs get the premise of the pair before as their hypothesis
     neutral = np.flatnonzero(labels == 1)
-    stray = neutral[: round(unrelated * (labels == 1).sum())]
-    H[stray] = np.roll(P, 1, axis=0)[stray]
-    design.frames[stray] = 0
-    design.sites[stray] = 0
-    design.substitution[stray] = SUBSTITUTION_NAMES.index("unrelated")
+    unrelated_rows = neutral[: round(unrelated * (labels == 1).sum())]
+    H[unrelated_rows] = np.roll(P, 1, axis=0)[unrelated_rows]
+    design.frames[unrelated_rows] = 0
+    design.sites[unrelated_rows] = 0
+    design.substitution[unrelated_rows] = SUBSTITUTION_NAMES.index("unrelated")
 
     def meanings(side, matrix):
+        # pairs have no documents or topics
         no_documents = np.arange(len(rows))
         no_topics = np.full(len(rows), -1)
         return Meanings(world, part, f"{seed}.{side}", matrix, no_documents, no_topics)
@@ -537,17 +583,18 @@ def pair_differences(record):
 
 
 def artefact_baselines(train, dev):
-    """Accuracy on `dev` of baselines that see annotation artefacts only, trained on `train`.
+    """Accuracy of NLI baselines that see annotation artefacts only, trained on `train`, tested on
+    `dev`.
 
     Parameters
     ----------
     train, dev : list of dict
-        NLI records.
+        NLI records: premise, hypothesis, label.
 
     Returns
     -------
     Series
-        Of hypothesis-only, premise-only, length and word-difference classifiers.
+        By what they see: hypothesis alone, premise alone, lengths, differences of word sets.
     """
     require_package("sklearn", "lab")
     import pandas as pd
@@ -558,8 +605,10 @@ def artefact_baselines(train, dev):
         "lengths": (tree_classifier, pair_lengths),
         "set differences": (tree_classifier, pair_differences),
     }
+
     train_labels = [record["label"] for record in train]
     dev_labels = [record["label"] for record in dev]
+
     accuracy = {}
     for name, (make_classifier, features) in baselines.items():
         classifier = make_classifier().fit(list(map(features, train)), train_labels)

@@ -179,7 +179,7 @@ def sample_cast(draft):
 
 # %% ../../nbs/lib/3040_semantics.ipynb #83388fad
 def sample_plan(world, rng, style):
-    """The plan of a block of documents of 5 to 11 sentences.
+    """A random plan of a block of documents: topic, subjects and tense of their 5 to 11 sentences.
 
     Parameters
     ----------
@@ -190,41 +190,47 @@ def sample_plan(world, rng, style):
     Returns
     -------
     DocumentPlan
+        Of each sentence its document, topic, subject, another entity, and tense.
     """
     topic = rng.integers(DOCUMENTS_PER_BLOCK, world.topics)
     cast = sample_cast(empty_draft(world, rng, style, topic, None))
+
     document = np.repeat(np.arange(DOCUMENTS_PER_BLOCK), 5 + rng.integers(DOCUMENTS_PER_BLOCK, 7))
     n = len(document)
-    # who a sentence is about: the first of the cast most often
+
+    # each document has a cast of four entities; sentences are most often about the first
     member = Categorical(zipf_weights(CAST_SIZE, 1.0)[None]).sample(rng, np.zeros(n, np.int64))
     same_as_before = (member[1:] == member[:-1]) & (document[1:] == document[:-1])
     repeats_subject = np.concatenate([[False], same_as_before])
+
     subject = cast[document, member]
-    other = (member + 1 + rng.integers(n, CAST_SIZE - 1)) % CAST_SIZE
-    cast_member = cast[document, other]
+    other_member = (member + 1 + rng.integers(n, CAST_SIZE - 1)) % CAST_SIZE
+    cast_member = cast[document, other_member]
+
     # most sentences have the tense of their document
     document_draw = rng.raw(DOCUMENTS_PER_BLOCK).astype(float)[document] / 2.0**32
     has_document_tense = rng.bernoulli(n, 0.8)
     own_draw = rng.raw(n).astype(float) / 2.0**32
-    u = np.where(has_document_tense, document_draw, own_draw)
-    future = np.where(u > 1 - style.future, world.concept("FUT"), 0)
-    tense = np.where(u < style.past, world.concept("PAST"), future)
+    tense_draw = np.where(has_document_tense, document_draw, own_draw)
+    future = np.where(tense_draw > 1 - style.future, world.concept("FUT"), 0)
+    tense = np.where(tense_draw < style.past, world.concept("PAST"), future)
     return DocumentPlan(document, topic[document], subject, cast_member, repeats_subject, tense)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #3557e13c
 @lru_cache(maxsize=64)
 def sample_block(world, part, seed, number, style=Style()):
-    """One block of documents, by rejection sampling.
+    """One block of documents of a part of the world, by rejection sampling.
 
-    Accepted are sentences of the part, of 4 to 24 words, whose subject and object differ.
+    A sentence is accepted if it belongs to the part, has 4 to 24 words, and its subject and
+    object differ.
 
     Parameters
     ----------
     world : World
-    part : str
+    part : {"train", "dev", "test"}
     seed : int or str
     number : int
-        Of the block.
+        Number of the block, a seed as well.
     style : Style
 
     Returns
@@ -234,26 +240,32 @@ def sample_block(world, part, seed, number, style=Style()):
     rng = RandomStream(
         "documents", world.vocabulary, world.topics, world.variant, part, seed, number
     )
+
+    # the plan stays; sentences that are rejected are filled again
     plan = sample_plan(world, rng, style)
     matrix = np.zeros((len(plan.topic), len(SKELETON)), np.int32)
     pending = np.arange(len(plan.topic))
-    # sentences of another part, too short or too long, or about themselves, are drawn again
+
     while len(pending):
-        p = plan.take(pending)
-        draft = empty_draft(world, rng, style, p.topic, p.tense)
-        candidates = fill_sentences(draft, p.subject, p.cast_member, p.repeats_subject)
+        pending_plan = plan.take(pending)
+        draft = empty_draft(world, rng, style, pending_plan.topic, pending_plan.tense)
+        candidates = fill_sentences(
+            draft, pending_plan.subject, pending_plan.cast_member, pending_plan.repeats_subject
+        )
+
         lengths = sentence_lengths(candidates)
         object_noun = candidates[:, SLOT_INDEX["main.obj.noun"]]
         accepted = is_in_part(world, candidates, part)
         accepted &= (lengths >= MIN_WORDS) & (lengths <= MAX_WORDS)
-        accepted &= object_noun != p.subject[:, 1]
+        accepted &= object_noun != pending_plan.subject[:, 1]
+
         matrix[pending[accepted]] = candidates[accepted]
         pending = pending[~accepted]
     return Meanings(world, part, seed, matrix, plan.document, plan.topic)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #f1e2f317
 def make_meanings(world, part="train", count=1000, seed=0):
-    """The first sentences of the endless documents of a world, part and seed.
+    """Meanings of sentences: the first `count` of the endless documents of a world, part and seed.
 
     Parameters
     ----------
@@ -274,11 +286,13 @@ def make_meanings(world, part="train", count=1000, seed=0):
     """
     check_part(part)
     check_integer("sentences", count)
+
     blocks = []
     n_sentences = 0
     while n_sentences < count:
         blocks.append(sample_block(world, part, seed, len(blocks)))
         n_sentences += len(blocks[-1])
+
     matrix = np.concatenate([block.matrix for block in blocks])
     topic = np.concatenate([block.topic for block in blocks])
     # documents are numbered through all blocks

@@ -35,22 +35,23 @@ class Slot:
 
 
 def nominal_slots(path, governor, relation):
-    """The slots of a noun phrase.
+    """Slots of a noun phrase, each with its head and its Universal Dependencies relation.
 
     Parameters
     ----------
     path : str
-        Its name.
+        Name of the noun phrase, as "main.subj".
     governor : str
         Slot that its noun depends on.
     relation : str
-        Of the noun.
+        Relation of the noun to it.
 
     Returns
     -------
     list of Slot
     """
     head = f"{path}.noun"
+    # by slot its relation to the noun
     inside = dict(
         adp="case",
         article="det",
@@ -62,6 +63,7 @@ def nominal_slots(path, governor, relation):
         flat="flat",
         case="case",
     )
+
     return [Slot(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in inside.items()]
 
 
@@ -90,16 +92,16 @@ def verbal_slots(path, governor, relation):
 
 
 def modified_nominal_slots(path, governor, relation):
-    """The slots of a noun phrase with a possessor and a relative clause.
+    """Slots of a noun phrase with a possessor ("of the noun") and a relative clause ("who ...").
 
     Parameters
     ----------
     path : str
-        Its name.
+        Name of the noun phrase, as "main.subj".
     governor : str
         Slot that its noun depends on.
     relation : str
-        Of the noun.
+        Relation of the noun to it.
 
     Returns
     -------

@@ -139,19 +139,23 @@ class Typology:
     cognate_grammar: float = 0.0
 
     def __post_init__(self):
+        """Check that every parameter has an allowed value, and that cognates have a source."""
         for parameter, allowed in CHOICES.items():
             if getattr(self, parameter) not in allowed:
                 raise InputError(
                     f"{parameter}={getattr(self, parameter)!r}: choose one of {', '.join(allowed)}"
                 )
+
         for parameter in SHARES:
             value = getattr(self, parameter)
+            # True is an int, but no share
             if (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float))
                 or not 0 <= value <= 1
             ):
                 raise InputError(f"{parameter}={value!r}: a share is a number between 0 and 1")
+
         if not self.syllables.split() or not all(
             re.fullmatch("C+VC*", s) for s in self.syllables.split()
         ):
@@ -159,6 +163,7 @@ class Typology:
                 f"syllables={self.syllables!r}: "
                 "give patterns such as 'CV CVC', consonants before one vowel"
             )
+
         if not self.cognates_with and any(
             getattr(self, d) for d in SHARES if d.startswith("cognate")
         ):
@@ -281,14 +286,14 @@ PRESETS = _presets()
 
 # %% ../../nbs/lib/3050_typology.ipynb #b0f8e5d1
 def preset(which="en", **parameters):
-    """A preset language, or a Typology, with some parameters changed: `preset("en",
-    order="SOV")`.
+    """The typology of a preset language, with some parameters changed: `preset("en", order="SOV")`.
 
     Parameters
     ----------
     which : str or Typology
+        Name of a preset, or a typology to change.
     **parameters
-        Of `Typology`.
+        Fields of `Typology`.
 
     Returns
     -------
@@ -307,11 +312,13 @@ def preset(which="en", **parameters):
         raise InputError(
             f"language {which!r}: the presets are {', '.join(PRESETS)}; or give a Typology of your own"
         )
+
     parameter_names = [f.name for f in fields(Typology)]
     if unknown := sorted(set(parameters) - set(parameter_names)):
         raise InputError(
             f"{', '.join(unknown)}: no such dial; a language has {', '.join(parameter_names)}"
         )
+
     return replace(base, **parameters)
 
 # %% ../../nbs/lib/3050_typology.ipynb #e62ae46a
@@ -407,30 +414,37 @@ def attach(inner, names, side):
 
 # %% ../../nbs/lib/3050_typology.ipynb #443a7298
 def nominal_order(lang, path):
-    """Slot names of a noun phrase, in order.
+    """The slots of a noun phrase in the word order of a language.
 
     Parameters
     ----------
     lang : Typology
+        Says which modifiers come before the noun, and which after it.
     path : str
+        The noun phrase, as "main.subj".
 
     Returns
     -------
     list of str
+        Names of slots.
     """
 
     def own_slots(*names):
+        """Those of the slots that this noun phrase has."""
         slots = [f"{path}.{name}" for name in names]
         return [slot for slot in slots if slot in SLOT_INDEX]
 
-    has_modifiers = f"{path}.gen.noun" in SLOT_INDEX
+    has_modifiers = f"{path}.gen.noun" in SLOT_INDEX  # a possessor and a relative clause
+
     # from the noun outwards: each constituent is put before or after all that is there
     phrase = attach(own_slots("noun", "flat"), own_slots("adjective"), lang.adjective)
     phrase = attach(phrase, own_slots("plural"), lang.numeral)
+
     if has_modifiers:
         phrase = attach(phrase, nominal_order(lang, f"{path}.gen"), lang.genitive)
     phrase = attach(phrase, own_slots("numeral"), lang.numeral)
     phrase = attach(phrase, own_slots("quantifier"), lang.numeral)
+
     article = "before" if lang.article == "suffix" else lang.article
     phrase = attach(phrase, own_slots("article"), article)
     if has_modifiers:
@@ -438,6 +452,7 @@ def nominal_order(lang, path):
         mark = [f"{path}.rel.mark"]
         relative = mark + clause if lang.relative == "after" else clause + mark
         phrase = attach(phrase, relative, lang.relative)
+
     phrase = attach(phrase, own_slots("case"), lang.adposition)
     if path.endswith(".gen"):
         # "of" stands between possessor and head
@@ -447,28 +462,35 @@ def nominal_order(lang, path):
 
 # %% ../../nbs/lib/3050_typology.ipynb #b154ec6b
 def clause_order(lang, path, order):
-    """Slot names of a clause, in order.
+    """The slots of a clause in the word order of a language.
 
     Parameters
     ----------
     lang : Typology
+        Its basic order decides the places of tense, adverb and obliques.
     path : str
+        The clause, as "main".
     order : str
-        Of subject, verb and object; the rest is as the language has it.
+        Order of subject, verb and object, as "SVO".
 
     Returns
     -------
     list of str
+        Names of slots.
     """
 
+    # slots of an argument, if this clause has it
     def phrase(role):
         has_slots = f"{path}.{role}.noun" in SLOT_INDEX
         return nominal_order(lang, f"{path}.{role}") if has_slots else []
 
     verb_first = basic_order(lang).index("V") < basic_order(lang).index("O")
+
+    # the verb with its negation and tense, inseparable
     negation = "before" if lang.negation == "before" else "after"
     verb = attach([f"{path}.verb"], [f"{path}.negation"], negation)
     verb = attach(verb, [f"{path}.tense"], "before" if verb_first else "after")
+
     adverb = [f"{path}.adverb"]
     # a verb-final language is the mirror image of a verb-initial one
     if verb_first:
@@ -478,6 +500,7 @@ def clause_order(lang, path, order):
         objects = phrase("obl") + phrase("iobj") + phrase("obj")
         constituents = dict(S=phrase("subj"), V=adverb + verb, O=objects)
         last = []
+
     slots = []
     for letter in order:
         slots += constituents[letter]
@@ -486,7 +509,7 @@ def clause_order(lang, path, order):
 # %% ../../nbs/lib/3050_typology.ipynb #7ae69bdc
 @lru_cache(maxsize=256)
 def slot_orders(lang):
-    """Orders of all slots.
+    """Word orders of a language, as permutations of all slots of a sentence.
 
     Parameters
     ----------
@@ -495,11 +518,11 @@ def slot_orders(lang):
     Returns
     -------
     ndarray, shape (7, slots)
-        Permutations of the skeleton: the basic order of the language, then the six that
+        The basic order of the language, then the six orders of subject, verb and object that
         scrambling draws from.
     """
-    rows = []
-    for order in (basic_order(lang), *ORDERS):
+    permutations_of_slots = []
+    for order in (basic_order(lang), *ORDERS):  # "SVO" and so on
         names = [
             *nominal_order(lang, "front"),
             "comma",
@@ -508,5 +531,5 @@ def slot_orders(lang):
             *clause_order(lang, "then", order),
             "period",
         ]
-        rows.append([SLOT_INDEX[n] for n in names])
-    return np.array(rows)
+        permutations_of_slots.append([SLOT_INDEX[n] for n in names])
+    return np.array(permutations_of_slots)

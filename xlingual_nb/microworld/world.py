@@ -176,7 +176,7 @@ OPEN = (
 
 # %% ../../nbs/lib/3010_world.ipynb #5b1d72a8
 def closed_sizes(vocabulary):
-    """Number of concepts of each closed class; features cost no word of their own.
+    """Number of concepts of each closed class, such as pronouns, which grows with the vocabulary.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def closed_sizes(vocabulary):
     """
 
     def grow(low, high, step):
-        """One more for each `step` words above 128, from low to high."""
+        """One concept more for each `step` words above 128, from `low` up to `high`."""
         return int(min(high, max(low, low + (vocabulary - 128) // step)))
 
     sizes = {name: len(concepts) for name, concepts in CLOSED.items()}
@@ -203,7 +203,7 @@ def closed_sizes(vocabulary):
 
 # %% ../../nbs/lib/3010_world.ipynb #a14e867d
 def class_sizes(vocabulary):
-    """Number of concepts of each class.
+    """Number of concepts of each word class, such that English has `vocabulary` word types.
 
     Parameters
     ----------
@@ -223,25 +223,33 @@ def class_sizes(vocabulary):
         raise InputError(
             f"vocabulary={vocabulary}: the microworld's grammar needs 96 to 100,000 English word types"
         )
+
     size = closed_sizes(vocabulary)
     # English has a word for every concept of a closed class but plural, tense and case
     features = ("plural", "tense", "case")
     closed_words = sum(n for kind, n in size.items() if kind not in features)
     open_words = vocabulary - closed_words
+
+    # shares of open-class words by their number of inflected forms
     nouns = int(open_words * 0.40 / 2)  # two forms each: singular and plural
     verbs = int(open_words * 0.33 / (2 + size["tense"]))
     names = int(open_words * 0.11)
+
     size["realm"] = 2 + (nouns >= 60) + (nouns >= 200)
     size["category"] = max(4, nouns // 6)
     size["noun"] = nouns - size["realm"] - size["category"]
+
     size["verb1"] = max(2, verbs // 5)
     size["verb3"] = max(1, verbs // 8)
     size["verb2"] = verbs - size["verb1"] - size["verb3"]
+
     for kind, share in dict(surname=6, place=4, organisation=6, thing=6).items():
         size[kind] = max(2, names // share)
     other_names = size["surname"] + size["place"] + size["organisation"] + size["thing"]
     size["person"] = max(2, names - other_names)
+
     size["adverb"] = int(open_words * 0.04)
+
     # adjectives take what is left, an even number: they come in pairs of antonyms
     one_form = ("adverb", "person", "surname", "place", "organisation", "thing")
     n_used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[kind] for kind in one_form)
@@ -421,7 +429,7 @@ def favourite_table(pool, by_topic, home, topics, rng):
 
 # %% ../../nbs/lib/3010_world.ipynb #6d11985e
 def check_world(vocabulary, topics, zipf, noise):
-    """Check sizes and shares of a world.
+    """Check the parameters of a world: vocabulary, topics, Zipf exponent and noise.
 
     Parameters
     ----------
@@ -431,11 +439,12 @@ def check_world(vocabulary, topics, zipf, noise):
     Raises
     ------
     InputError
-        If they make no world.
+        For a parameter out of its range, which it names.
     """
     for name, value in dict(vocabulary=vocabulary, topics=topics).items():
         if type(value) is not int:
             raise InputError(f"{name}={value!r}: give a whole number")
+
     if not 2 <= topics <= 64:
         raise InputError(f"topics={topics}: give 2 to 64")
     if not 0 <= zipf <= 3:
@@ -447,13 +456,14 @@ def check_world(vocabulary, topics, zipf, noise):
 # %% ../../nbs/lib/3010_world.ipynb #69d3232e
 @lru_cache(maxsize=8)
 def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
-    """The world of a vocabulary.
+    """A microworld: concepts by word class, their topics and frequencies, and who goes with whom.
 
     Parameters
     ----------
     vocabulary : int
         English word types.
     topics : int
+        Number of topics, each with concepts of its own.
     zipf : float
         Exponent of the word frequencies within a class and topic.
     noise : float
@@ -471,6 +481,7 @@ def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
         For sizes that make no world.
     """
     check_world(vocabulary, topics, zipf, noise)
+
     # concepts are numbered class by class; 0 is nothing
     size = class_sizes(vocabulary)
     names = ("nothing", *size)
@@ -478,28 +489,35 @@ def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
     first = dict(zip(size, ends[:-1].tolist()))
     span = {kind: slice(first[kind], first[kind] + size[kind]) for kind in size}
     classes = np.repeat(np.arange(len(names)), [1, *size.values()])
+
     # hypernyms: a noun has a category, a category a realm
     parent = np.zeros(len(classes), np.int64)
     for child, above in (("noun", "category"), ("category", "realm")):
         parent[span[child]] = first[above] + np.arange(size[child]) % size[above]
+
     # the order of the draws below is part of the world: a change would change every corpus
     rng = RandomStream("world", vocabulary, topics, variant)
     home = np.full(len(classes), -1)  # topic of each open-class concept
     for kind in OPEN:
         home[span[kind]] = rng.permutation(size[kind]) % topics
+
     weight = {}
     for kind in (*OPEN, "preposition"):
         weight[kind] = topic_weights(home[span[kind]], topics, zipf, rng)
-    # who may stand in each role, and how likely in each topic
+
+    # concepts that may stand in each role, such as object, and how likely in each topic
     pool = {}
     by_topic = {}
     for role, partners in ROLES.items():
         pool[role] = np.concatenate([first[kind] + np.arange(size[kind]) for kind in partners])
         weights = [weight[kind] * np.uint64(share) for kind, share in partners.items()]
         by_topic[role] = Categorical(np.hstack(weights))
+
+    # each concept prefers a few partners in each role
     favourites = {
         role: favourite_table(pool[role], by_topic[role], home, topics, rng) for role in ROLES
     }
+
     return World(
         vocabulary,
         topics,
