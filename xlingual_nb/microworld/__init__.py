@@ -173,15 +173,14 @@ def parallel(
         )
 
     typologies = [preset(language) for language in languages]
-    if len({language.name for language in typologies}) < len(typologies):
-        raise InputError(
-            f"languages {', '.join(language.name for language in typologies)}: give each a name of its own"
-        )
+    names = [language.name for language in typologies]
+    if len(set(names)) < len(names):
+        raise InputError(f"languages {', '.join(names)}: give each a name of its own")
     check_scripts(typologies)
 
     # the same meanings, in the words and the grammar of each language
     meanings = make_meanings(world, part, sentences, seed)
-    typology_of = {language.name: language for language in typologies}
+    typology_of = dict(zip(names, typologies))
     return {
         language.name: realise(meanings, make_lexicon(language, world, typology_of))
         for language in typologies

@@ -158,6 +158,7 @@ def sample_partner(draft, role, governor):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     role : str
         For example "object", "adverb" or "possessor".
     governor : ndarray, shape (n,)
@@ -187,6 +188,7 @@ def entity_rows(draft, core):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     core : ndarray, shape (n,)
         Concepts that the entities are made of; 0 for none.
 
@@ -210,11 +212,12 @@ def entity_rows(draft, core):
 
 # %% ../../nbs/lib/3030_drafts.ipynb #8263b733
 def fill_noun_phrase(draft, path, entity, without_quantifier=False):
-    """Fill a noun phrase with entities, and at random with quantifier, number, article and adjective.
+    """Fill a noun phrase with entities, and at random with quantifier, number and adjective.
 
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     path : str
         The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
@@ -287,6 +290,7 @@ def add_modifiers(draft, path, entity):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     path : str
         The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
@@ -322,6 +326,7 @@ def fill_predicate(draft, path, core, cast_member):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     path : str
         The clause, "main" or "then".
     core : ndarray, shape (n,)
@@ -368,6 +373,7 @@ def pronominalise(draft, path, which):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     path : str
         The noun phrase, as "main.subj".
     which : ndarray of bool, shape (n,)
@@ -392,6 +398,7 @@ def fill_obliques(draft, verb):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     verb : ndarray, shape (n,)
         Concepts of the main clauses' verbs.
     """
@@ -416,6 +423,7 @@ def fill_sentences(draft, subject, cast_member, repeats_subject):
     Parameters
     ----------
     draft : Draft
+        Sentences under construction, changed in place: a row a sentence, a column a slot.
     subject : ndarray, shape (n, 3)
         Core concept, head and second word of the entity that each sentence is about.
     cast_member : ndarray, shape (n, 3)

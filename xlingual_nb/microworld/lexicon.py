@@ -219,6 +219,7 @@ def native_words(name, script, patterns, world):
     patterns : str
         Syllable patterns, separated by blanks.
     world : World
+        Concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -290,7 +291,9 @@ def select_cognates(lang, world):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -318,7 +321,9 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates
@@ -366,7 +371,9 @@ def merge_cognates(lang, world, native, source, cognates):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates

@@ -89,6 +89,7 @@ def apply_design(world, rng, rows, design):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     rng : RandomStream
     rows : ndarray, shape (n, slots)
         Meanings: the concept in each slot of each sentence; 0 for none.
@@ -180,6 +181,7 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     rng : RandomStream
     rows : ndarray, shape (n, slots)
         Meanings: the concept in each slot of each sentence; 0 for none.
@@ -215,6 +217,7 @@ def generate_pairs(world, part, count, seed, level="quantified"):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         The least number of pairs.
@@ -270,7 +273,9 @@ def difference_classes(world, premise, hypothesis, lang):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     premise, hypothesis : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     lang : Typology
         The language whose words are counted.
 
@@ -325,7 +330,9 @@ def visible_features(world, premise, hypothesis, level="quantified"):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     premise, hypothesis : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     level : str
         Key of `LEVELS`.
 
@@ -474,6 +481,7 @@ def nli_pairs(
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         Number of pairs, a third of each label.

@@ -123,12 +123,13 @@ class PngImage:
 
 
 def figure_png(fig, dpi=110):
-    """A figure as a PNG of sixteen greys; the figure is closed.
+    """A figure as a PNG of sixteen greys, small enough for a notebook; the figure is closed.
 
     Parameters
     ----------
     fig : matplotlib.figure.Figure
     dpi : int
+        Dots an inch.
 
     Returns
     -------
@@ -143,6 +144,7 @@ def figure_png(fig, dpi=110):
         full_image, dpi=dpi, format="png", facecolor="w", bbox_inches="tight", pad_inches=0.05
     )
     plt.close(fig)
+
     Image.open(full_image).convert("L").quantize(16).save(small, format="png", optimize=True)
     return PngImage(small.getvalue())
 
@@ -187,18 +189,20 @@ def word_positions(words, min_width=3):
 
 
 def draw_words(ax, words, y, bold=(), size=8.5, min_width=3):
-    """Draw words on a line.
+    """Draw the words of a sentence on a line.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     words : list of str
     y : float
+        Height of the line.
     bold : container of int
         Positions of words in bold.
     size : float
         Of the font, in points.
     min_width : int
+        Letters of space that a word takes at least.
 
     Returns
     -------
@@ -253,12 +257,12 @@ def draw_links(ax, pairs, above, below):
 
 # %% ../../nbs/lib/3110_plots.ipynb #010cb05f
 def layout_tree(filled):
-    """Positions of the slots of a dependency tree; a head is centred above its dependents.
+    """Positions of the nodes of a dependency tree; a head is centred above its dependents.
 
     Parameters
     ----------
     filled : list of int
-        Indices of the slots.
+        Nodes, as indices of slots of a meaning that have a concept.
 
     Returns
     -------
@@ -272,8 +276,9 @@ def layout_tree(filled):
             root = slot
         elif head in dependents:
             dependents[head].append(slot)
+
     positions = {}
-    next_leaf = count()  # leaves stand one beside the other
+    next_leaf = count()  # leaves stand side by side
 
     def place_subtree(slot, depth):
         for child in dependents[slot]:
@@ -295,24 +300,29 @@ def draw_slots(meanings, i):
     ----------
     meanings : Meanings
     i : int
+        Index of the sentence.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    row = meanings.matrix[i]
-    positions = layout_tree(np.flatnonzero(row).tolist())
+    concepts = meanings.matrix[i]
+    positions = layout_tree(np.flatnonzero(concepts).tolist())
+
+    # size of the figure in inches
     columns, rows = zip(*positions.values())
     width = max(columns)
     depth = max(rows)
     fig, ax = canvas(0.72 * width + 0.6, 1.05 * depth + 0.3)
-    for slot, (x, d) in positions.items():
+
+    for slot, (x, slot_depth) in positions.items():
         if HEAD_INDEX[slot] != slot:
-            hx, hd = positions[HEAD_INDEX[slot]]
-            ax.plot([hx, x], [-hd, -d], color=".6", lw=0.8, zorder=0)
+            # a line to the head, with the relation in its middle
+            head_x, head_depth = positions[HEAD_INDEX[slot]]
+            ax.plot([head_x, x], [-head_depth, -slot_depth], color=".6", lw=0.8, zorder=0)
             ax.text(
-                (hx + x) / 2,
-                -(hd + d) / 2,
+                (head_x + x) / 2,
+                -(head_depth + slot_depth) / 2,
                 SKELETON[slot].relation,
                 fontsize=6,
                 style="italic",
@@ -320,10 +330,12 @@ def draw_slots(meanings, i):
                 va="center",
                 bbox=dict(fc="w", ec="none", pad=0.5),
             )
-        text = f"{meanings.world.gloss(row[slot])}\n{SKELETON[slot].name.rsplit('.')[-1]}"
+
+        # the concept, and the last part of the slot's name; dashed for a grammatical feature
+        text = f"{meanings.world.gloss(concepts[slot])}\n{SKELETON[slot].name.rsplit('.')[-1]}"
         ax.text(
             x,
-            -d,
+            -slot_depth,
             text,
             fontsize=7,
             ha="center",
@@ -337,24 +349,27 @@ def draw_slots(meanings, i):
 
 # %% ../../nbs/lib/3110_plots.ipynb #bd9302c9
 def draw_arc(ax, word, head, y, relation):
-    """Draw a dependency arc with its relation.
+    """Draw a dependency arc between two words, with its relation at the top.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
     word, head : float
-        Horizontal positions.
+        Horizontal positions of dependent and head.
     y : float
+        Height of the line of words.
     relation : str
     """
-    t = np.linspace(0, np.pi, 40)
+    # half an ellipse; arcs of distant words are higher
+    angle = np.linspace(0, np.pi, 40)
     top = min(0.2 + 0.035 * abs(head - word) ** 0.7, 0.9)
     ax.plot(
-        (word + head) / 2 + (word - head) / 2 * np.cos(t),
-        y + 0.13 + top * np.sin(t),
+        (word + head) / 2 + (word - head) / 2 * np.cos(angle),
+        y + 0.13 + top * np.sin(angle),
         color=".35",
         lw=0.8,
     )
+
     ax.text(
         (word + head) / 2,
         y + 0.13 + top,
@@ -376,6 +391,7 @@ def draw_sentence(ax, speech, i, y=0.0):
     i : int
         Index of the sentence.
     y : float
+        Height of the line of words.
 
     Returns
     -------
@@ -385,50 +401,58 @@ def draw_sentence(ax, speech, i, y=0.0):
     span = slice(speech.starts[i], speech.starts[i + 1])
     heads = speech.heads[span] - 1
     tags = speech.upos[span]
-    names = speech.entities[span]
+    entities = speech.entities[span]
+
     x = draw_words(ax, sentence_words(speech, i), y, min_width=5)
     for k, relation in enumerate(np.array(RELATIONS)[speech.relations[span]]):
         ax.text(x[k], y - 0.17, TAGS[tags[k]], ha="center", va="center", fontsize=5.5, color=".3")
+
+        # the root has a vertical line, every other word an arc to its head
         if heads[k] < 0:
             ax.plot([x[k]] * 2, [y + 0.13, y + 0.95], color="k", lw=1.2)
         else:
             draw_arc(ax, x[k], x[heads[k]], y, relation)
-        if names[k]:
-            inside = BIO[names[k]].startswith("I")
+
+        # names are underlined as far as they go, with their type below the first word
+        if entities[k]:
+            inside = BIO[entities[k]].startswith("I")
             ax.plot([x[k - 1] if inside else x[k] - 3, x[k] + 3], [y - 0.26] * 2, color="k", lw=1.5)
-            kind = "" if inside else BIO[names[k]][2:]
+            kind = "" if inside else BIO[entities[k]][2:]
             ax.text(x[k], y - 0.36, kind, ha="center", va="center", fontsize=6, weight="bold")
     return x
 
 # %% ../../nbs/lib/3110_plots.ipynb #d5008eb8
 def draw_meaning(speeches, i, labels=None, trees=True):
-    """A figure of one meaning in several languages, aligned words linked.
+    """A figure of one sentence in several languages, one below the other, aligned words linked.
 
     Parameters
     ----------
     speeches : dict of AnnotatedCorpus
-        As `microworld.parallel` gives.
+        Parallel sentences by language.
     i : int
         Index of the sentence.
     labels : dict of str, optional
-        Of the languages.
+        Names to show for the languages.
     trees : bool
-        Whether to draw all annotation.
+        Whether to draw tags, entities and dependency arcs.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
+    # distance of lines; where links end below and above a line; letters a word takes at least
     step, low, high, min_width = (1.6, 0.42, 0.12, 5) if trees else (0.62, 0.16, 0.16, 3)
     line_width = line_length(speeches.values(), i, min_width)
     fig, ax = canvas(0.078 * line_width, (1.2 if trees else 0.55) * len(speeches))
-    previous = None
+
+    line_above = None
     for row, (name, speech) in enumerate(speeches.items()):
         y = -step * row
         if trees:
             x = draw_sentence(ax, speech, i, y)
         else:
             x = draw_words(ax, sentence_words(speech, i), y)
+
         ax.text(
             -line_width / 2 - 1,
             y,
@@ -438,25 +462,27 @@ def draw_meaning(speeches, i, labels=None, trees=True):
             weight="bold",
             fontsize=9,
         )
-        if previous:
-            speech_above, x_above, y_above = previous
+
+        if line_above:
+            speech_above, x_above, y_above = line_above
             links = word_links(speech_above, speech, i)
             draw_links(ax, links, (x_above, y_above - low), (x, y + high))
-        previous = speech, x, y
+        line_above = speech, x, y
     return fig
 
 # %% ../../nbs/lib/3110_plots.ipynb #b56f3f5a
 def draw_parameter_changes(base, variants, i, columns=2):
-    """A figure of a sentence in a language and in its variants with changed parameters.
+    """A figure of a sentence in a language beside variants of it with changed typology parameters.
 
     Parameters
     ----------
     base : AnnotatedCorpus
     variants : dict of AnnotatedCorpus
-        By label.
+        The same sentences in each variant, by label.
     i : int
         Index of the sentence.
     columns : int
+        Variants side by side.
 
     Returns
     -------
@@ -476,11 +502,15 @@ def draw_parameter_changes(base, variants, i, columns=2):
         squeeze=False,
         layout="constrained",
     )
+
     for ax in axes.flat:
         ax.axis("off")
+
     for ax, (label, variant) in zip(axes.flat, variants.items()):
         ax.set_title(label, fontsize=7.5, loc="left", weight="bold", family="monospace", pad=2)
         ax.set(xlim=(-line_width / 2, line_width / 2), ylim=(-0.3, 1.25))
+
+        # the sentence of the base above, that of the variant below, changed words in bold
         above = draw_words(ax, base_words, 1, size=7)
         changed = changed_words(base, variant, i)
         below = draw_words(ax, sentence_words(variant, i), 0, changed, size=7)
@@ -490,11 +520,12 @@ def draw_parameter_changes(base, variants, i, columns=2):
 
 # %% ../../nbs/lib/3110_plots.ipynb #4e90b197
 def draw_presets(base="en"):
-    """A figure of the presets by distance from one, with their parameters.
+    """A figure of the preset languages by typological distance from one, with their parameters.
 
     Parameters
     ----------
     base : str
+        The preset that distances are measured from.
 
     Returns
     -------
@@ -508,16 +539,22 @@ def draw_presets(base="en"):
         key=lambda name: (typology_distance(base_typology, PRESETS[name]), name != base),
         reverse=True,
     )
+
+    # (presets, parameters), the most distant first
     values = np.array([[getattr(PRESETS[name], d) for d in STRUCTURE] for name in by_distance])
-    fig, (distance_axis, table) = plt.subplots(
+    fig, (distance_axis, table_axis) = plt.subplots(
         1, 2, figsize=(11, 3.6), sharey=True, width_ratios=(1, 3.4), layout="constrained"
     )
+
+    # on the left a bar for each distance
     distances = [typology_distance(base_typology, PRESETS[name]) for name in by_distance]
     distance_axis.barh(range(len(by_distance)), distances, color=".6")
     distance_axis.set_yticks(range(len(by_distance)), by_distance)
     distance_axis.bar_label(distance_axis.containers[0], fmt="%.2f", fontsize=7, padding=2)
     distance_axis.set(xlabel=f"distance from {base}", xlim=(0, max(distances) * 1.2 or 1))
-    table.imshow(
+
+    # on the right a table, grey where a value differs from the base's
+    table_axis.imshow(
         values != values[by_distance.index(base)],
         cmap="Greys",
         vmin=0,
@@ -526,14 +563,15 @@ def draw_presets(base="en"):
         origin="lower",
     )
     for (row, column), value in np.ndenumerate(values):
-        table.text(column, row, value, ha="center", va="center", fontsize=6.5)
-    table.set_xticks(
+        table_axis.text(column, row, value, ha="center", va="center", fontsize=6.5)
+    table_axis.set_xticks(
         range(len(STRUCTURE)), STRUCTURE, rotation=30, ha="left", rotation_mode="anchor", fontsize=7
     )
-    table.tick_params(
+    table_axis.tick_params(
         top=True, bottom=False, labeltop=True, labelbottom=False, left=False, length=0
     )
-    for ax in (distance_axis, table):
+
+    for ax in (distance_axis, table_axis):
         ax.spines[:].set_visible(False)
     return fig
 

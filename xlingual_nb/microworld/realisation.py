@@ -77,72 +77,83 @@ def article_concepts(lang, world):
 
 
 def noun_bundle(lang, world, matrix, path):
-    """The features that a language marks by endings of the noun at `path`.
+    """Number, case and article that a language marks by endings of a noun, as one integer.
 
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     path : str
-        Of the noun phrase.
+        The noun phrase, as "main.subj".
 
     Returns
     -------
     ndarray, shape (n,)
-        Bundles of `lexicon.NOUN_BUNDLES`.
+        article + 3 * case + 15 * plural, the index of an inflected form (`NOUN_BUNDLES`).
     """
     plural = slot_values(matrix, path, "plural")
     case = slot_values(matrix, path, "case")
     article = slot_values(matrix, path, "article")
     is_common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
-    # a bundle is one number: article + 3 * case + 15 * plural
+
+    # features that the language does not mark by an ending add nothing
     bundle = np.zeros(len(matrix), np.int64)
     if lang.plural == "suffix":
         bundle += 15 * (is_common & (plural > 0))
     if lang.case == "suffix":
         bundle += 3 * np.where(case > 0, case - world.first["case"] + 1, 0)
     if lang.article == "suffix":
-        number = np.where(article == world.concept("the"), 1, 2)
+        article_number = np.where(article == world.concept("the"), 1, 2)
         is_marked = is_common & np.isin(article, article_concepts(lang, world))
-        bundle += np.where(is_marked, number, 0)
+        bundle += np.where(is_marked, article_number, 0)
     return bundle
 
 # %% ../../nbs/lib/3070_realisation.ipynb #ea63f256
 def silent_nominal_slots(lang, world, matrix, path):
-    """Function words of a noun phrase that a language does not write as words of their own: it
-    has none, or marks them by endings.
+    """Function words of a noun phrase that a language does not write: it lacks them, or marks them
+    by endings.
 
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     path : str
-        Of the noun phrase.
+        The noun phrase, as "main.subj".
 
     Returns
     -------
     dict of ndarray of bool, shape (n,)
-        By slot, the rows without a word.
+        By slot (plural, case, article, adp) the sentences without a word there.
     """
     case = slot_values(matrix, path, "case")
     article = slot_values(matrix, path, "article")
     is_common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
     always = np.ones(len(matrix), bool)
     never = ~always
+
     # names have no plural
-    plural = ~is_common if lang.plural == "word" else always
-    # the place is said by its preposition alone
+    is_silent_plural = ~is_common if lang.plural == "word" else always
+
+    # a locative is expressed by its preposition alone
     is_silent_case = case == world.concept("LOC") if lang.case == "word" else always
+
     if lang.article == "suffix":
         is_silent_article = always
     else:
         is_silent_article = ~np.isin(article, article_concepts(lang, world))
+
     # "of" and "to" are superfluous where a case says the same
     has_case = path.endswith((".gen", ".iobj")) and lang.case != "none"
     return dict(
-        plural=plural,
+        plural=is_silent_plural,
         case=is_silent_case,
         article=is_silent_article,
         adp=always if has_case else never,
@@ -150,26 +161,30 @@ def silent_nominal_slots(lang, world, matrix, path):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #61fd474a
 def verb_bundle(lang, world, matrix, path):
-    """The features that a language marks by endings of the verb at `path`.
+    """Agreement, tense and negation that a language marks by endings of a verb, as one integer.
 
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
     path : str
-        Of the clause.
+        The clause, as "main".
 
     Returns
     -------
     ndarray, shape (n,)
-        Bundles of `lexicon.VERB_BUNDLES`.
+        agreement + 3 * tense + 9 * negation, the index of an inflected form (`VERB_BUNDLES`).
     """
     # the subject of a relative clause is the noun that it hangs on
     subject = path.removesuffix(".rel") if path.endswith(".rel") else path + ".subj"
     tense = slot_values(matrix, path, "tense")
     is_plural = slot_values(matrix, subject, "plural") > 0
-    # a bundle is one number: agreement + 3 * tense + 9 * negation
+
+    # features that the language does not mark by an ending add nothing
     bundle = np.zeros(len(matrix), np.int64)
     if lang.tense == "suffix":
         bundle += 3 * np.where(tense > 0, tense - world.concept("PAST") + 1, 0)
@@ -202,30 +217,37 @@ def silent_verb_slots(lang):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #6e2bd2ad
 def inflect(matrix, lang, world):
-    """Form codes of all slots in a language.
+    """Word forms of meanings in a language: concept and inflection of every slot, as one integer.
 
     Parameters
     ----------
     matrix : ndarray, shape (n, slots)
         Concepts.
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        Concepts by word class, their frequencies and preferences.
 
     Returns
     -------
     ndarray, shape (n, slots)
-        Concept × 64 + bundle; 0 for a slot without a word.
+        Concept × 64 + inflection; 0 for a slot without a word.
     """
     concepts = matrix.astype(np.int64)
     bundle = np.zeros(matrix.shape, np.int64)
+    # noun phrases: endings of the noun, and function words that stay silent
+
     for path in NOMINALS:
         bundle[:, SLOT_INDEX[f"{path}.noun"]] = noun_bundle(lang, world, matrix, path)
         for name, silent in silent_nominal_slots(lang, world, matrix, path).items():
             concepts[silent, SLOT_INDEX[f"{path}.{name}"]] = 0
+
+    # clauses: endings of the verb, and function words that stay silent
     for path in CLAUSES:
         bundle[:, SLOT_INDEX[f"{path}.verb"]] = verb_bundle(lang, world, matrix, path)
         for name in silent_verb_slots(lang):
             concepts[:, SLOT_INDEX[f"{path}.{name}"]] = 0
+
     return np.where(concepts > 0, concepts * N_BUNDLES + bundle, 0)
 
 # %% ../../nbs/lib/3070_realisation.ipynb #71d0f126
@@ -274,7 +296,7 @@ def sentence_orders(lang, part, seed, n):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #ca27f132
 def entity_tags(world, matrix):
-    """Named entity tags of all slots.
+    """Named-entity tags (BIO) of all slots.
 
     A name of two words has the type of the second if that is a word for an organisation or
     thing.
@@ -282,7 +304,9 @@ def entity_tags(world, matrix):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Meanings: the concept in each slot of each sentence; 0 for none.
 
     Returns
     -------
@@ -293,6 +317,7 @@ def entity_tags(world, matrix):
     kinds = ("PER", "ORG", "LOC", "MISC")
     begin_tag = {name: 1 + 2 * kinds.index(kind) for name, kind in ENTITY_KINDS.items()}
     tag_of_class = np.array([begin_tag.get(name, 0) for name in world.names])
+
     tags = np.zeros(matrix.shape, np.int64)
     for path in NOMINALS:
         head = slot_values(matrix, path, "noun")
@@ -379,11 +404,16 @@ class AnnotatedCorpus:
         return [" ".join(words[a:b]) for a, b in zip(ends, ends[1:])]
 
     def corpus(self):
-        """The text as a Corpus, with alignment ids that all languages share."""
+        """The text as documents of sentences, with ids by which translations are aligned."""
         texts = self.texts()
-        m = self.meanings
-        cuts = [0, *(np.flatnonzero(np.diff(m.document)) + 1).tolist(), len(self)]
-        ids = [f"{m.part}.{m.seed}/{d}.{i}" for i, d in enumerate(m.document.tolist())]
+        meanings = self.meanings
+
+        # sentence at which each document begins, and the end
+        cuts = [0, *(np.flatnonzero(np.diff(meanings.document)) + 1).tolist(), len(self)]
+        ids = [
+            f"{meanings.part}.{meanings.seed}/{document}.{i}"
+            for i, document in enumerate(meanings.document.tolist())
+        ]
 
         def split_documents(rows):
             return tuple(tuple(rows[a:b]) for a, b in zip(cuts, cuts[1:]))
@@ -392,11 +422,12 @@ class AnnotatedCorpus:
 
 # %% ../../nbs/lib/3070_realisation.ipynb #ada29c89
 def realise(meanings, lexicon):
-    """Surface realisation of meanings in a language.
+    """Surface realisation: meanings as sentences of a language, with words, heads and relations.
 
     Parameters
     ----------
     meanings : Meanings
+        Sentences as concepts in the slots of a dependency tree.
     lexicon : Lexicon
         Of the language.
 
@@ -407,16 +438,22 @@ def realise(meanings, lexicon):
     lang = lexicon.language
     world = meanings.world
     matrix = meanings.matrix
-    codes = inflect(matrix, lang, world)  # [sentences, slots], 0 where no word is
+
+    # a code is a concept with its inflection, (sentences, slots); 0 where there is no word
+    codes = inflect(matrix, lang, world)
     rng = RandomStream("drop", lang.name, meanings.part, meanings.seed)
     drop_pronouns(codes, matrix, lang, world, rng)
+
     order = sentence_orders(lang, meanings.part, meanings.seed, len(meanings))
     ordered_codes = np.take_along_axis(codes, order, 1)
     is_word = ordered_codes > 0
-    # place in its sentence, from 1, of the word that each slot has become
+
+    # position in its sentence, from 1, of the word that each slot has become
     position = np.zeros(codes.shape, np.int64)
     np.put_along_axis(position, order, is_word.cumsum(1), 1)
     counts = is_word.sum(1)
+
+    # heads refer to slots: look up where the head's slot has become a word
     slots = order[is_word]
     rows = np.repeat(np.arange(len(meanings)), counts)
     head_slots = HEAD_INDEX[slots]
@@ -444,16 +481,17 @@ def align_words(first, second):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #20c0e000
 def token_columns(speech):
-    """Annotation of each sentence.
+    """Words, tags, heads and relations of each sentence.
 
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
 
     Returns
     -------
     list of dict of list
-        `tokens`, `upos`, `ner_tags`, `head` and `deprel`.
+        `tokens`, `upos` and `ner_tags` (indices of tags), `head` (0 for the root) and `deprel`.
     """
     columns = dict(
         tokens=speech.words,
@@ -462,8 +500,11 @@ def token_columns(speech):
         head=speech.heads.tolist(),
         deprel=[RELATIONS[r] for r in speech.relations],
     )
-    ends = speech.starts.tolist()
-    return [{name: values[a:b] for name, values in columns.items()} for a, b in zip(ends, ends[1:])]
+
+    starts = speech.starts.tolist()
+    return [
+        {name: values[a:b] for name, values in columns.items()} for a, b in zip(starts, starts[1:])
+    ]
 
 # %% ../../nbs/lib/3070_realisation.ipynb #36779d39
 def tag_records(speech):
@@ -500,25 +541,26 @@ def entity_records(speech):
 
 
 def tree_records(speech):
-    """Parsing records as in Universal Dependencies.
+    """Dependency trees as records of a parsing task, in the columns of Universal Dependencies.
 
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
 
     Returns
     -------
     list of dict
-        `tokens`, `upos`, `head` and `deprel`.
+        `tokens`, `upos` (names of tags), `head` (from 1; 0 for the root) and `deprel`.
     """
     return [
         dict(
-            tokens=r["tokens"],
-            upos=[TAGS[t] for t in r["upos"]],
-            head=r["head"],
-            deprel=r["deprel"],
+            tokens=sentence["tokens"],
+            upos=[TAGS[tag] for tag in sentence["upos"]],
+            head=sentence["head"],
+            deprel=sentence["deprel"],
         )
-        for r in token_columns(speech)
+        for sentence in token_columns(speech)
     ]
 
 # %% ../../nbs/lib/3070_realisation.ipynb #50549a4c

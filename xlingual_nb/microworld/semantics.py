@@ -184,8 +184,10 @@ def sample_plan(world, rng, style):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     rng : RandomStream
     style : Style
+        Frequencies of the optional parts of a sentence.
 
     Returns
     -------
@@ -227,11 +229,13 @@ def sample_block(world, part, seed, number, style=Style()):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     seed : int or str
     number : int
         Number of the block, a seed as well.
     style : Style
+        Frequencies of the optional parts of a sentence.
 
     Returns
     -------
@@ -270,6 +274,7 @@ def make_meanings(world, part="train", count=1000, seed=0):
     Parameters
     ----------
     world : World
+        Concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         Number of sentences.

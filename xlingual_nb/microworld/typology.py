@@ -514,6 +514,7 @@ def slot_orders(lang):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
 
     Returns
     -------
