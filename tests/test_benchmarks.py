@@ -988,6 +988,26 @@ def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
     assert (effects.models == 2).all() and len(effects) == 3
 
 
+def test_values_of_one_run_on_two_machines_are_held_against_each_other(loaded, tmp_path):
+    machines = loaded("machines")
+    entry = {"paper": "dufter2020", "table": "table1", "corpus": "micro", "column": "µ", "step": ""}
+    reference = pd.DataFrame(
+        [entry | {"row": "0", "seed": s, "run_id": f"r{s}", "value": s / 10} for s in range(4)]
+    )
+    here = reference.assign(value=[0.0, 0.13, 0.2, 0.9])
+    here.loc[3, "run_id"] = "another config"  # is not the same run, and not compared
+    paths = [tmp_path / part / "laptop/07/seeds.csv" for part in ("results", "here")]
+    for path, values in zip(paths, (reference, here), strict=True):
+        path.parent.mkdir(parents=True)
+        values.to_csv(path, index=False)
+    output = tmp_path / "machines.csv"
+    given = [paths[1], "--reference", tmp_path / "results", "--output", output]
+    (line,) = machines.main(list(map(str, given))).to_dict("records")
+    assert (line["values"], line["equal"]) == (3, 2)
+    assert line["largest"] == pytest.approx(0.03) and line["mean difference"] == pytest.approx(0.01)
+    assert line["sd over seeds"] == pytest.approx(0.1) and output.exists()
+
+
 def test_the_kept_effects_of_causes_follow_from_its_models(loaded, tmp_path):
     kept = SCRIPT.with_name("results") / "causes-compared.csv"
     again = tmp_path / "again.csv"
