@@ -400,7 +400,10 @@ def record_row(table: ConfirmatoryTable, store) -> dict:
             flops += cost(spec).get("flops", 0.0)
     flops_per_core_second = calibrate() / cores()
 
-    seconds = list_runs(store).set_index("run_id").seconds
+    # a stale run stays in the store beside the partial one that replaces it
+    in_store = list_runs(store)
+    is_finished = in_store.state != "partial"
+    seconds = in_store[is_finished].set_index("run_id").seconds
     return {
         "notebook": table.notebook,
         "corpus": table.corpus,
