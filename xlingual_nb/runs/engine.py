@@ -44,10 +44,11 @@ def split(buckets: list[list], stack: int) -> list[list]:
     """
     groups = []
     for bucket in buckets:
-        n_groups = -(-len(bucket) // stack)
-        small, more = divmod(len(bucket), n_groups)
-        ends = [i * small + min(i, more) for i in range(n_groups + 1)]
-        groups += [bucket[a:b] for a, b in zip(ends, ends[1:])]
+        n_groups = -(-len(bucket) // stack)  # rounded up
+        smaller, n_larger = divmod(len(bucket), n_groups)
+        # the first `n_larger` groups have one run more than the others
+        ends = [i * smaller + min(i, n_larger) for i in range(n_groups + 1)]
+        groups += [bucket[start:end] for start, end in zip(ends, ends[1:])]
     return groups
 
 # %% ../../nbs/lib/1130_engine.ipynb #d848a314
@@ -83,25 +84,29 @@ def make_runs(
             "run again to go on with the new code"
         )
 
-    def ready(spec):
-        return StoreView(store, None if accept_stale else code).state(spec) == "found"
+    def is_ready(spec):
+        # looked up in the store each time: other processes publish runs meanwhile
+        view = StoreView(store, None if accept_stale else code)
+        return view.state(spec) == "found"
 
-    todo = list(specs)
-    while todo := [spec for spec in todo if not ready(spec)]:
+    todo = [spec for spec in specs if not is_ready(spec)]
+    while todo:
         with ExitStack() as locks:
 
-            def is_exclusive(spec):
-                return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
+            def takes_lock(spec):
+                lock = store.lock(spec, wait=False, ready=lambda: is_ready(spec))
+                return locks.enter_context(lock)
 
-            # In one order everywhere, and none after the first that another process has: so two
-            # processes with the same runs do not wait for each other.
-            own = set(takewhile(is_exclusive, sorted(todo, key=run_id)))
-            if own:
-                _make(store, make, [spec for spec in todo if spec in own], code, accept_stale)
-        todo = [spec for spec in todo if spec not in own]
+            # Every process takes locks in the order of the ids, and stops at the first that another
+            # one holds: so two processes with the same runs do not wait for each other.
+            locked = set(takewhile(takes_lock, sorted(todo, key=run_id)))
+            if locked:
+                _make(store, make, [spec for spec in todo if spec in locked], code, accept_stale)
+
         if not wait:
             return
-        if todo and not own:
+        todo = [spec for spec in todo if spec not in locked and not is_ready(spec)]
+        if todo and not locked:
             time.sleep(0.3)
 
 
@@ -111,17 +116,21 @@ def make_together(make: Callable, specs: list, folders: list, store: Store, prog
     Parameters
     ----------
     make : callable
+        Maker of the stage.
     specs : list of Spec
+        Runs of one stage.
     folders : list of Path
-        Of the runs.
+        The folder of each run.
     store : Store
     progress : Progress
     """
-    shards = stage_of(specs[0]).shards
-    size = min(devices_of_a_run(), shards(specs[0])) if shards else 1
+    # a stage without `shards` cannot split its runs over devices
+    max_devices = stage_of(specs[0]).shards
+    size = min(devices_of_a_run(), max_devices(specs[0])) if max_devices else 1
     if size == 1:
         make(specs, folders, store, progress)
         return
+
     arguments = (str(store.root), make, specs, folders)
     with several_ranks(size, device(), make_as_rank, arguments) as ranks:
         make(specs, folders, store, progress, ranks=ranks)
@@ -147,40 +156,73 @@ def make_as_rank(meeting, rank: int, size: int, root, make: Callable, specs: lis
 
 
 def _make(store, make, specs, code, keep):
-    """Make runs whose locks are held, in their partial folders, and publish them."""
+    """Make runs whose locks this process holds, each in its partial folder, and publish them.
+
+    `keep`: go on from partial folders of other code or inputs instead of dropping them.
+    """
     for spec in specs:
         for parent in parents(spec):
-            store.verified_path(parent)
-    specs = [spec for spec in specs if not renew(store, spec, code)]
-    folders = {run_id(spec): begin(store, spec, code, keep) for spec in specs}
-    # some were complete when an earlier process was killed, and lack only their name
-    specs = [spec for spec in specs if not finish(store, spec)]
-    if not specs:
-        return
-    folders = {run_id(spec): folders[run_id(spec)] for spec in specs}
+            store.verified_path(parent)  # raises for an input that is missing or damaged
+
+    to_make = []
+    folders = {}  # {run id: partial folder}
+    for spec in specs:
+        # a stale run whose own code and inputs are unchanged needs a new manifest only
+        if renew(store, spec, code):
+            continue
+        folder = begin(store, spec, code, keep)
+        # a folder that was complete when its maker was killed needs its final name only
+        if finish(store, spec):
+            continue
+        to_make.append(spec)
+        folders[run_id(spec)] = folder
+    if to_make:
+        _make_in_folders(store, make, to_make, folders)
+
+
+def _make_in_folders(store, make, specs, folders):
+    """Make runs in their partial folders, {run id: folder}, log how it ends, and publish them."""
     with free_space(store.root):
         for folder in folders.values():
-            # who is made together goes on together, should this process be killed
+            # runs begun together go on together, should this process be killed
             write_atomic(folder / ".group", " ".join(sorted(folders)))
         progress = Progress(folders, store.is_held)
         try:
             make_together(make, specs, list(folders.values()), store, progress)
         except LockLost:
-            raise  # the folders are another's by now
+            raise  # another process writes in the folders by now: no line in their logs
         except Exception as error:
             for key in folders:
                 progress.log(key, "failed", error=f"{type(error).__name__}: {error}")
             raise
+
         for spec in specs:
             seconds = progress.seconds(run_id(spec))
             progress.log(run_id(spec), "done", seconds=round(seconds, 2))
-            publish(store, spec, progress.seconds(run_id(spec)), folders)
+            publish(store, spec, seconds, folders)
 
 # %% ../../nbs/lib/1130_engine.ipynb #d7ce0c2d
 class Study:
-    """The state of one `run`: what waits, what is queued, what is done, what has failed."""
+    """The state of one `run`: its runs that wait for inputs, are queued, are done or have failed."""
 
     def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
+        """Begin with every run waiting.
+
+        Parameters
+        ----------
+        nodes : dict
+            {run id: Node} of the runs to be made, inputs first.
+        store : Store
+        code : dict
+            {stage: its definitions} when the study began.
+        executor : Executor
+        stack : int
+            Most runs that one job makes.
+        accept_stale : bool
+            Whether stale runs count as made.
+        tell : callable
+            Prints a line.
+        """
         self.nodes = nodes
         self.store = store
         self.code = code
@@ -188,33 +230,42 @@ class Study:
         self.stack = stack
         self.accept = accept_stale
         self.tell = tell
+
+        # every run is in one of these, by its id
         self.waiting = dict(nodes)
         self.queued = set()
         self.done = set()
-        self.failed = {}
-        self.skipped = set()
-        self._groups = {}
+        self.failed = {}  # {run id: Failure}
+        self.skipped = set()  # an input has failed
+        self._groups = {}  # {name of a queued job: (its nodes, whether it waits for other processes)}
+
         if not any(node.weight for node in nodes.values()):
             for node in nodes.values():  # no stage counts FLOPs: all runs are equal
                 node.weight = 1.0
 
     def release(self):
-        """Submit every bucket whose members are all ready, long groups first."""
+        """Submit the waiting runs whose inputs are made, in groups that one job makes together.
+
+        A group has one stage, one depth in the graph of runs and equal keys of `Stage.group`.
+        """
         buckets = {}
-        for key, node in self.waiting.items():
+        for run, node in self.waiting.items():
             group = stage_of(node.spec).group
-            group_key = group(node.spec) if group else key
-            # runs that an earlier process began together are a bucket of their own
-            begun = self.store.root / "partial" / key / ".group"
-            together = begun.read_text() if begun.exists() else ""
-            bucket = (node.depth, node.spec.stage, group_key, together)
-            buckets.setdefault(bucket, []).append(node)
+            group_key = group(node.spec) if group else run
+            # runs that an earlier process began together go on together
+            group_file = self.store.root / "partial" / run / ".group"
+            begun_with = group_file.read_text() if group_file.exists() else ""
+            bucket_key = (node.depth, node.spec.stage, group_key, begun_with)
+            buckets.setdefault(bucket_key, []).append(node)
+
+        # a bucket waits until all its runs are ready, so that it is cut into few, full groups
         ready = []
         for bucket in buckets.values():
             if all(node.parent_ids <= self.done for node in bucket):
                 ready.append(bucket)
+
+        # the longest group first, so that none of them is left alone at the end
         groups = split(ready, self.stack)
-        # the longest first, so that none of them is left alone at the end
         for group in sorted(groups, key=lambda nodes: -sum(node.weight for node in nodes)):
             self.submit(group)
 
@@ -236,6 +287,7 @@ class Study:
         for key in keys:
             self.waiting.pop(key, None)
             self.queued.add(key)
+
         specs = tuple(node.spec for node in group)
         root = str(self.store.root)
         arguments = (root, stage.spec, stage.make, specs, self.code, self.accept, wait)
@@ -257,10 +309,12 @@ class Study:
         self.queued -= {node.key for node in group}
         if not missing:
             return
+
         is_lost = failure is not None and failure.kind == "lost"
         is_full = failure is not None and failure.kind == "full"
         if is_lost or (failure is None and not waited):
-            self.say_who(missing)  # somebody else is making them
+            # another process is making them
+            self.say_who(missing)
             self.submit(missing, wait=True)
         elif len(group) > 1 and not is_full:
             # one by one, so that a run that fails takes no other with it
@@ -271,17 +325,25 @@ class Study:
             self.fail(missing, failure or unfound)
 
     def say_who(self, group):
-        """Print which process is making runs that this one waits for.
+        """Print which processes are making runs that this one waits for.
 
         Parameters
         ----------
         group : list of Node
+            Runs of one stage.
         """
-        makers = [who for n in group if (who := self.store.maker(n.spec))]
-        for who in {who.partition(" (")[0]: who for who in reversed(makers)}.values():
-            count = sum(maker.startswith(who.partition("(")[0]) for maker in makers)
+        stage = group[0].spec.stage
+        locks_of_owner = {}  # {"process 17 on host": descriptions of its locks}
+        for node in group:
+            description = self.store.maker(node.spec)  # "process 17 on host (lock: path)", or empty
+            if description:
+                owner = description.partition(" (")[0]
+                locks_of_owner.setdefault(owner, []).append(description)
+
+        for locks in locks_of_owner.values():
+            plural = "s" if len(locks) > 1 else ""
             self.tell(
-                f"waiting for {count} {group[0].spec.stage} run{'s' * (count > 1)} of {who}; to be taken over if "
+                f"waiting for {len(locks)} {stage} run{plural} of {locks[0]}; to be taken over if "
                 f"that process dies, or is elsewhere and silent for {human(LIMIT)}"
             )
 
@@ -293,11 +355,10 @@ class Study:
         group : list of Node
         failure : Failure
         """
-        self.failed |= {n.key: failure for n in group}
-        lost = {n.key for n in group}
-        for key, node in list(
-            self.waiting.items()
-        ):  # inputs come first, so one pass reaches all that depend on them
+        self.failed |= {node.key: failure for node in group}
+        lost = {node.key for node in group}
+        # inputs stand before what reads them, so one pass reaches all that depend on them
+        for key, node in list(self.waiting.items()):
             if node.parent_ids & lost:
                 lost.add(key)
                 self.skipped.add(key)
@@ -345,15 +406,18 @@ def run(
     store = store if isinstance(store, Store) else Store(store)
     executor = executor or Inline()
     tell = print if progress else lambda *_: None
+
+    # what is to be made; `one_look` reads the source files behind the specs once
     with one_look():
         code = code_behind(specs)
         view = StoreView(store, code)
         nodes = missing_nodes(specs, StoreView(store) if accept_stale else view)
-        _say_stale(specs, nodes, view, tell)
+        _report_stale(specs, nodes, view, tell)
     if not nodes:
         return
     if isinstance(executor, Inline):
-        _refuse_edited({n.spec.stage for n in nodes.values()})
+        _refuse_edited({node.spec.stage for node in nodes.values()})
+
     try:
         executor.start(store.root)
     except BaseException:
@@ -363,6 +427,7 @@ def run(
     began = time.monotonic()
     try:
         with Watch(study, progress):
+            # each run that ends may have been the last input that others waited for
             study.release()
             for job, failure in executor.as_completed():
                 study.on_end(job, failure)
@@ -372,18 +437,20 @@ def run(
         raise
     finally:
         executor.close()
+
     tell(f"{len(study.done)} of {len(nodes)} runs made in {human(time.monotonic() - began)}")
     if study.failed:
-        raise _failed(study)
+        raise _study_error(study)
 
 # %% ../../nbs/lib/1130_engine.ipynb #42485926
-def _say_stale(specs, nodes, view, tell):
-    """Say how many runs are stale or damaged, and what becomes of them."""
+def _report_stale(specs, nodes, view, tell):
+    """Print how many runs are stale or damaged, and whether they are made again (are in `nodes`)."""
     specs_by_id = {run_id(spec): spec for spec in specs}
     specs_by_id |= {key: node.spec for key, node in nodes.items()}
     stale = [key for key, spec in specs_by_id.items() if view.state(spec) == "stale"]
     n_again = sum(key in nodes for key in stale)
     n_accepted = len(stale) - n_again
+
     why = "runs are stale (the code that made them, or what they read, has changed)"
     if n_again:
         tell(
@@ -391,42 +458,51 @@ def _say_stale(specs, nodes, view, tell):
         )
     if n_accepted:
         tell(f"{n_accepted} {why} and are accepted as they are")
+
     n_damaged = sum(view.state(node.spec) == "damaged" for node in nodes.values())
     if n_damaged:
         tell(f"{n_damaged} runs are damaged (files missing or cut short) and are made again")
 
 
-def _refuse_edited(names):
+def _refuse_edited(stages):
+    """Raise InputError if a module behind the named stages was edited after this process imported it.
+
+    Runs made in this process would be recorded under the code of the file, which did not make them.
+    """
     edited = set()
-    for name in names:
+    for name in stages:
         stage = declared_stages()[name]
         edited.update(edited_modules(stage.make, stage.spec))
-    changed = sorted(edited)
-    if not changed:
-        return
-    raise InputError(
-        f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
-        "what the files say; restart the kernel, or use Processes()"
-    )
+    if edited:
+        raise InputError(
+            f"{', '.join(sorted(edited))}: edited since this Python imported it, so what is made here would "
+            "not be what the files say; restart the kernel, or use Processes()"
+        )
 
 
-def _failed(study: Study) -> Exception:
-    """The error of a study some of whose runs failed: what is to be done, or the first trace."""
-    stages = {}  # of each message, the stages of the runs that it stopped
-    for key, failure in study.failed.items():
-        stages.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
+def _study_error(study: Study) -> Exception:
+    """The error that ends a study with failed runs.
+
+    `DiskFull` or `InputError`, in one line, where the user can fix it; else `RunsFailed`, with a line
+    for each different failure and the first traceback.
+    """
     failures = list(study.failed.values())
     kinds = {failure.kind for failure in failures}
+    stages = {}  # {message: stages of the runs that it stopped}
+    for key, failure in study.failed.items():
+        stages.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
+
     if "full" in kinds:
         return DiskFull(next(failure.line for failure in failures if failure.kind == "full"))
     if kinds == {"user"}:
-        # the user's mistake: one line without a trace
         others = f" (and {len(stages) - 1} more)" if len(stages) > 1 else ""
         return InputError(next(iter(stages)) + others)
-    trace = next(failure.trace for failure in failures if failure.kind not in ("user", "full"))
+
     head = f"{len(failures)} of {len(study.nodes)} runs failed"
     if study.skipped:
         head += f", {len(study.skipped)} more needed them and were not tried"
-    body = "\n".join(f"  {len(names)} x {names[0]}: {line}" for line, names in stages.items())
+    lines = "\n".join(f"  {len(names)} x {names[0]}: {line}" for line, names in stages.items())
+    trace = next(failure.trace for failure in failures if failure.kind not in ("user", "full"))
+    message = f"{head}; the others are kept:\n{lines}\nThe first in full:\n{trace}"
     failed = [(study.nodes[key].spec, failure) for key, failure in study.failed.items()]
-    return RunsFailed(f"{head}; the others are kept:\n{body}\nThe first in full:\n{trace}", failed)
+    return RunsFailed(message, failed)
