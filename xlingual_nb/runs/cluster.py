@@ -27,6 +27,7 @@ from xlingual_nb.runs.executors import (
     clean_environment,
     devices_of_a_run,
     pack,
+    restored_environment,
 )
 from .files import free_space
 from .remote import fault_of, remote_check, remote_job
@@ -42,7 +43,7 @@ from xlingual_nb.runs.dask_clusters import (
 # %% ../../nbs/lib/1170_cluster.ipynb #1170ab04
 @dataclass
 class Task:
-    """A job on its way: its bytes, where it is, how often its process died and its worker was lost."""
+    """A job sent to a worker, and how often its process died and its worker was lost."""
 
     job: Job
     packed: bytes
@@ -54,7 +55,10 @@ class Task:
 
 @dataclass
 class Member:
-    """A dask worker that takes part: its slots, whether it has passed its check, what is wrong."""
+    """A dask worker: its slots, and whether its check showed that it can work on the study.
+
+    `check` is the check's future until it is answered; `fault` says why the worker is not used.
+    """
 
     slots: int
     check: object = None
@@ -88,7 +92,7 @@ class Dask:
     """
 
     TICK = 0.5  # seconds between two looks at the cluster
-    PROMPT = 20.0  # seconds after which a cluster without a worker that can work is said to be so
+    PROMPT = 20.0  # seconds without a usable worker after which people are told
 
     def __init__(
         self,
@@ -115,24 +119,28 @@ class Dask:
         self._reset()
 
     def _reset(self):
+        """Forget the jobs and workers of an earlier study."""
         self._waiting = deque()  # tasks that no worker has yet
-        self._sent = {}  # tasks by the key that the scheduler knows
+        self._sent = {}  # {key of dask: task that a worker has}
         self._refused = deque()  # (job, failure) of jobs that cannot be sent
-        self._ended = queue.Queue()  # keys of tasks, and addresses of workers that have answered
-        self._members = {}  # workers by address
-        self._told = set()  # faults that were printed, once each
+        self._ended = (
+            queue.Queue()
+        )  # keys of tasks that ended, addresses of workers that were checked
+        self._members = {}  # {address: Member}
+        self._told = set()  # what was printed and is not printed again
         self._lost = ""  # why the study was given up
-        self._looked = 0.0
+        self._looked = 0.0  # when the workers were last listed
+        self._no_worker_since = 0.0  # when a worker could last be given a job
 
     @property
     def workers(self) -> int:
-        """Slots of the workers that may be given jobs by now."""
+        """Number of slots of the workers that have passed their check."""
         return sum(member.slots for member in self._members.values() if member.is_ready)
 
     # --- the four methods of an executor
 
     def start(self, folder):
-        """Connect, and wait for the first worker that can work on a store.
+        """Connect to the scheduler, or start one, and wait for the first worker that can work on a store.
 
         Parameters
         ----------
@@ -144,35 +152,44 @@ class Dask:
         InputError
             If no scheduler answers, or no worker has the package and sees the folder.
         """
+        self.close()
+        self._connect()
+
+        # workers show that they see the store by finding this file
+        self._folder = Path(folder)
+        self._token = uuid.uuid4().hex
+        self._mark = self._folder / f".seen-{self._token}"
+        with free_space(self._folder):
+            self._mark.touch()
+        self._ours = remote_check()(self._folder, self._token, False)
+
+        self._no_worker_since = time.monotonic()
+        self.tell(f"dask scheduler {self._scheduler}{self._dashboard()}")
+        while not self.workers:
+            self._update_workers()
+            with suppress(queue.Empty):
+                self._record_end(self._ended.get(timeout=self.TICK))
+            self._give_up_without_workers()
+            if self._lost:
+                raise InputError(self._lost)
+
+    def _connect(self):
+        """Become a client of the scheduler at `address`, or of a new cluster of this machine."""
         require_dask()
         from distributed import Client
 
-        self.close()
         if not self.address:
             self._cluster = local_cluster(self.n_workers, self.device, self.tell)
-        place = self.address or self._cluster.scheduler_address
+        self._scheduler = self.address or self._cluster.scheduler_address
         try:
-            self._client = Client(place, timeout=30, set_as_default=False, name="xlingual")
+            self._client = Client(
+                self._scheduler, timeout=30, set_as_default=False, name="xlingual"
+            )
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no dask scheduler answers at {self.address} ({error}): start one with `dask "
                 "scheduler`, or leave --address off"
             ) from None
-        self._folder = Path(folder)
-        self._token = uuid.uuid4().hex
-        self._place = place
-        self._mark = self._folder / f".seen-{self._token}"
-        with free_space(self._folder):
-            self._mark.touch()
-        self._ours = remote_check()(self._folder, self._token, False)
-        self._began = time.monotonic()
-        self.tell(f"dask scheduler {place}{self._dashboard()}")
-        while not self.workers:
-            self._look()
-            self._read_checks(wait=self.TICK)
-            self._give_up_without_workers()
-            if self._lost:
-                raise InputError(self._lost)
 
     def submit(self, job: Job):
         """Queue a job; one that cannot be sent to a worker fails in `as_completed`.
@@ -190,22 +207,30 @@ class Dask:
             self._waiting.append(Task(job, packed))
 
     def as_completed(self):
+        """Give queued jobs to workers until all have ended.
+
+        Yields
+        ------
+        job : Job
+        failure : Failure or None
+        """
         while self._waiting or self._sent or self._refused:
             while self._refused:
                 yield self._refused.popleft()
-            self._look()
+
+            self._update_workers()
             self._deal()
             self._give_up_without_workers()
             try:
                 key = self._ended.get(timeout=self.TICK)
             except queue.Empty:
                 continue
-            ended = self._book(key)
+            ended = self._record_end(key)
             if ended:
                 yield ended
 
     def close(self):
-        """Stop what runs, wherever it runs; a cluster of our making ends as well."""
+        """Stop all jobs, wherever they run, and end the cluster if this executor started it."""
         if self._client is not None:
             self._close_client()
         if self._cluster is not None:
@@ -216,7 +241,7 @@ class Dask:
         self._reset()
 
     def _close_client(self):
-        """Cancel what runs, which its workers see within a second, and say goodbye."""
+        """Cancel all jobs, which their workers notice within a second, and disconnect."""
         futures = [task.future for task in self._sent.values()]
         self._waiting.clear()
         self._sent.clear()
@@ -243,18 +268,20 @@ class Dask:
             return ""
         return f", dashboard {link}"
 
-    def _look(self):
-        """See which workers have come and gone; ask new ones what they have."""
+    def _update_workers(self):
+        """Check workers that are new, and take back the jobs of workers that are gone."""
         if self._lost or time.monotonic() - self._looked < self.TICK:
             return
         self._looked = time.monotonic()
         workers = self._known_workers()
-        if workers is None:  # the scheduler did not answer: ask again later
+        if workers is None:  # the scheduler is gone
             return
+
         for address, about in workers.items():
             has_device = self.device == "cpu" or about.get("resources", {}).get(LABEL)
             if address not in self._members and has_device:
-                self._members[address] = self._ask(address, about)
+                self._members[address] = self._start_check(address, about)
+
         for address in set(self._members) - set(workers):
             del self._members[address]
         for key, task in list(self._sent.items()):
@@ -262,15 +289,15 @@ class Dask:
                 self._lose_worker(key)
 
     def _known_workers(self) -> dict | None:
-        """What the scheduler says of its workers; None (and the study lost) where it is gone."""
+        """The scheduler's workers by address; None, and the study given up, where it is gone."""
         if self._client.status == "running":
             with suppress(Exception):
                 return self._client.scheduler_info(n_workers=-1)["workers"]
-        self._give_up(f"the dask scheduler at {self._place} was lost", "died")
+        self._give_up(f"the dask scheduler at {self._scheduler} was lost", "died")
         return None
 
-    def _ask(self, address: str, about: dict) -> Member:
-        """A new worker, and the question what it has."""
+    def _start_check(self, address: str, about: dict) -> Member:
+        """A new worker, and the future of its check: whether it has the package, the store, GPUs."""
         member = Member(about["nthreads"])
         member.check = self._client.submit(
             remote_check(),
@@ -279,19 +306,14 @@ class Dask:
             self.device != "cpu",
             workers=[address],
             key=f"xlingual-check-{uuid.uuid4().hex}",
-            pure=False,
-            priority=1,
+            pure=False,  # asked again when it has come back
+            priority=1,  # before jobs
         )
         member.check.add_done_callback(lambda _: self._ended.put(address))
         return member
 
-    def _read_checks(self, wait: float):
-        """Read answers of workers until there is none for some seconds."""
-        with suppress(queue.Empty):
-            self._book(self._ended.get(timeout=wait))
-
-    def _admit(self, address: str):
-        """Read a worker's answer: it takes part, or is told why it does not."""
+    def _read_check(self, address: str):
+        """Record whether a worker that answered its check can be used, and print why if it cannot."""
         member = self._members[address]
         try:
             report = member.check.result(timeout=10)
@@ -303,6 +325,8 @@ class Dask:
             )
         member.check = None
         member.is_ready = not member.fault
+
+        # many workers may have the same fault: it is printed once
         if member.fault and member.fault not in self._told:
             self._told.add(member.fault)
             self.tell(f"a worker is not used: {member.fault}")
@@ -320,11 +344,16 @@ class Dask:
                 self._send(self._waiting.popleft(), address)
 
     def _send(self, task: Task, address: str):
-        key = f"xlingual-{uuid.uuid4().hex}"
-        environment = {k: v for k, v in os.environ.items() if k.startswith("XLINGUAL_")}
+        """Have a worker run a job; `_ended` is given the job's key when it ends."""
+        environment = {}
+        for name, value in os.environ.items():
+            if name.startswith("XLINGUAL_"):
+                environment[name] = value
         environment["XLINGUAL_DEVICE"] = self.device
-        if self._cluster is not None:  # one file system: modules beside the caller's are found
+        if self._cluster is not None:  # workers of this machine can import what this process can
             environment["PYTHONPATH"] = clean_environment()["PYTHONPATH"]
+
+        key = f"xlingual-{uuid.uuid4().hex}"
         task.address = address
         task.future = self._client.submit(
             remote_job(),
@@ -335,26 +364,35 @@ class Dask:
             self.holds_slot,
             workers=[address],
             key=key,
-            pure=False,
+            pure=False,  # a job that is tried again is no repetition
         )
         self._sent[key] = task
         task.future.add_done_callback(lambda _: self._ended.put(key))
 
-    def _book(self, key: str):
-        """What has come of a job: it and a Failure or None; None where it goes on."""
+    def _record_end(self, key: str):
+        """Record that the job of a key, or the check of the worker of an address, has ended.
+
+        Returns
+        -------
+        (Job, Failure or None) or None
+            The job and how it ended; None where it is tried again, or it was a check.
+        """
         if key in self._members:
-            return self._admit(key)
+            return self._read_check(key)
         task = self._sent.pop(key, None)
-        if task is None:
+        if task is None:  # its worker was lost, and the job was taken back
             return None
+
         try:
             failure = task.future.result(timeout=30)
         except Exception as error:
             self._sent[key] = task
             return self._lose_worker(key, f"{type(error).__name__}: {error}")
+
+        # jobs whose process ended are tried again; errors of the code are not
         if failure is None or failure.kind not in ("died", "stopped"):
             return task.job, failure
-        if failure.kind == "stopped":  # its machine is wanted for something else
+        if failure.kind == "stopped":  # somebody wanted its machine for something else
             return self._again(task, "losses", failure.line)
         return self._again(task, "deaths", failure.line, failure.trace)
 
@@ -366,7 +404,7 @@ class Dask:
         self._again(task, "losses", f"{task.job.name}: {why} ({task.address})")
 
     def _again(self, task: Task, counter: str, line: str, trace: str = ""):
-        """Try a job again, as often as is allowed; then it has failed."""
+        """Queue a job again, up to `deaths` or `losses` times (`counter`); then it has failed."""
         count = getattr(task, counter) + 1
         setattr(task, counter, count)
         if count <= getattr(self, counter):
@@ -378,24 +416,31 @@ class Dask:
     # --- ends
 
     def _give_up_without_workers(self):
-        """End the study where no worker can work on it."""
+        """End the study where no worker can work on it.
+
+        On a cluster of this machine at once when all workers have failed their check; on another after
+        `PROMPT` seconds, since more workers may connect; and without any worker after `patience` seconds.
+        """
         now = time.monotonic()
-        is_checking = any(member.check for member in self._members.values())
         if self._sent or self.workers:
-            self._began = now  # the patience begins anew when work was last possible
-        if self._lost or self._sent or self.workers or is_checking:
+            self._no_worker_since = now
             return
+        is_checking = any(member.check for member in self._members.values())
+        if self._lost or is_checking:
+            return
+
+        waited = now - self._no_worker_since
+        is_local = self._cluster is not None
         faults = sorted({member.fault for member in self._members.values()})
-        waited = now - self._began
-        label = "" if self.device == "cpu" else f" with the resource {LABEL}"
-        if faults and (waited > self.PROMPT or self._cluster is not None):
+        resource = "" if self.device == "cpu" else f" with the resource {LABEL}"
+        if faults and (is_local or waited > self.PROMPT):
             self._give_up(f"no worker can work on this study: {'; '.join(faults)}", "user")
         elif waited > self.patience:
-            self._give_up(f"no dask worker{label} was there for {waited:.0f} s", "user")
+            self._give_up(f"no dask worker{resource} was there for {waited:.0f} s", "user")
         elif waited > self.PROMPT and "none" not in self._told:
             self._told.add("none")
             self.tell(
-                f"the scheduler has no worker{label}; waiting for one up to {self.patience:.0f} s"
+                f"the scheduler has no worker{resource}; waiting for one up to {self.patience:.0f} s"
             )
 
     def _give_up(self, line: str, kind: str):
@@ -422,7 +467,16 @@ def make_executor(name: str = "", address: str = "", workers: int = 0, device: s
     workers : int
         Processes, or dask workers on this machine; 0: as many as there are cores or GPUs.
     device : str
-        Where the arithmetic is done.
+        `cpu`, `cuda` or `auto`.
+
+    Returns
+    -------
+    Inline, Processes or Dask
+
+    Raises
+    ------
+    InputError
+        If there is no executor of that name, or an address for one that takes none.
     """
     if address and name != "dask":
         raise InputError(f"--address {address} is of a dask scheduler: add --executor dask")
@@ -496,7 +550,6 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, de
     """
     if name not in batch_systems() and (name or address):
         make_executor(name, address, workers)  # raises for what does not exist
-    before = {variable: os.environ.get(variable) for variable in (*VARIABLES, DEVICES)}
     clusters = []
 
     def start(device: str = "cpu"):
@@ -507,18 +560,15 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, de
         for cluster in clusters:
             os.environ.update(zip(VARIABLES, ("dask", cluster.scheduler_address)))
 
-    if name:
-        os.environ.update(zip(VARIABLES, (name, address, str(workers))))
-    try:
+    # notebook kernels inherit this process's environment, in which they find their executor
+    with restored_environment((*VARIABLES, DEVICES)):
+        if name:
+            os.environ.update(zip(VARIABLES, (name, address, str(workers))))
         if devices != 1:
             os.environ[DEVICES] = str(devices)
             devices_of_a_run()  # raises for a number that is no power of two
-        yield start
-    finally:
-        for cluster in clusters:
-            cluster.close(timeout=20)
-        for variable, value in before.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
+        try:
+            yield start
+        finally:
+            for cluster in clusters:
+                cluster.close(timeout=20)

@@ -110,7 +110,9 @@ def starts(make, spec: type | None = None) -> tuple[set, set, list, Sources]:
     specs = spec_classes(spec) if spec else []
     sources = Sources(*(t.__module__ for t in (*things[:1], *specs)))
     roots = {
-        t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)
+        t: sources.definition_of(t)
+        for t in (*things, *specs)
+        if _named(t) and sources.follows(t.__module__)
     }
     others_here = [t for t in things if not _named(t) or t not in roots]
     bound = [f"{t.__module__}.{t.__qualname__}" if _named(t) else constant(t) for t in others_here]

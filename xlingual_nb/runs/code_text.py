@@ -62,14 +62,15 @@ def serialise(node) -> str:
         return f"{type(node).__name__}:{node!r}"
     if isinstance(node, ast.Name):
         return node.id
+
     texts = [type(node).__name__]
     for name, value in ast.iter_fields(node):
         if isinstance(node, ast.JoinedStr):
             value = merged_text(value)
-        if value is None or value == [] or name in UNWRITTEN:
-            # `None` among a call's or a dictionary's values is a Constant, or stands in a list
-            continue
-        texts.append(f"{name}=({serialise(value)})")
+        # a value `None` of the program is an ast.Constant, or stands in a list
+        is_absent = value is None or value == []
+        if not is_absent and name not in UNWRITTEN:
+            texts.append(f"{name}=({serialise(value)})")
     return "[" + " ".join(texts) + "]"
 
 
@@ -102,20 +103,20 @@ def names_inside(function) -> set[str]:
     set of str
         Names used in its inner functions, lambdas and generators, and `global` or `nonlocal` names.
     """
-    inner = (*FUNCTIONS, ast.Lambda, ast.GeneratorExp)
+    inner_scopes = (*FUNCTIONS, ast.Lambda, ast.GeneratorExp)  # they may run later than they stand
     names = set()
     for node in ast.walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             names.update(node.names)
-        if node is not function and isinstance(node, inner):
-            names.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        if node is not function and isinstance(node, inner_scopes):
+            names.update(inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
     return names
 
 
 def unfolded(node: ast.Assign, seen: set[str], is_guarded: bool) -> list[ast.Assign]:
     """`a, b = x, y` as `a = x` and `b = y` where that does the same; else the statement itself.
 
-    It does the same where no value asks for what is bound before it: by its name, through a
+    It differs where a later value sees what an earlier assignment has bound: by its name, through a
     function that sees the name, or after an error, in a block that is guarded against one.
 
     Parameters
@@ -127,31 +128,48 @@ def unfolded(node: ast.Assign, seen: set[str], is_guarded: bool) -> list[ast.Ass
     is_guarded : bool
         Whether it stands in a block after which the function goes on in spite of an error.
     """
-    target = node.targets[0]
-    value = node.value
-    is_pair = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-    if len(node.targets) > 1 or not is_pair or len(target.elts) != len(value.elts):
+    targets = node.targets[0]
+    values = node.value
+    are_tuples = isinstance(targets, ast.Tuple) and isinstance(values, ast.Tuple)
+    if len(node.targets) > 1 or not are_tuples or len(targets.elts) != len(values.elts):
         return [node]
-    if any(isinstance(part, (ast.Starred, ast.NamedExpr)) for part in ast.walk(node)):
+    if any(isinstance(inner, (ast.Starred, ast.NamedExpr)) for inner in ast.walk(node)):
         return [node]
-    for i, bound in enumerate(target.elts):
-        later = value.elts[i + 1 :]
-        is_local = isinstance(bound, ast.Name)
-        is_attribute = isinstance(bound, ast.Attribute) and isinstance(bound.value, ast.Name)
+
+    for i, target in enumerate(targets.elts):
+        later_values = values.elts[i + 1 :]
+        is_local = isinstance(target, ast.Name)
+        is_attribute = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
         if not is_local and not is_attribute:
             return [node]
-        is_seen = is_attribute or is_guarded or bound.id in seen
-        if is_seen and not all(map(is_inert, later)):
+
+        # what a function that a later value calls, or code after an error, would see
+        is_seen = is_attribute or is_guarded or target.id in seen
+        if is_seen and not all(map(is_inert, later_values)):
             return [node]
-        names = {part.id for v in later for part in ast.walk(v) if isinstance(part, ast.Name)}
-        if is_local and bound.id in names:
+
+        # `a, b = 1, a`
+        names_read = set()
+        for value in later_values:
+            names_read |= {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+        if is_local and target.id in names_read:
             return [node]
-    return [ast.Assign([t], v, lineno=node.lineno) for t, v in zip(target.elts, value.elts)]
+
+    assignments = []
+    for target, value in zip(targets.elts, values.elts):
+        assignments.append(ast.Assign([target], value, lineno=node.lineno))
+    return assignments
 
 
 class Normaliser(ast.NodeTransformer):
-    """Takes out of a tree what cannot change a result; changes the tree. `quiet`: its names for the
-    `QUIET` functions.
+    """Takes out of a tree what cannot change a result: docstrings, annotations, messages.
+
+    Changes the tree.
+
+    Parameters
+    ----------
+    quiet : collection of str
+        Names under which the module calls `QUIET` functions.
     """
 
     def __init__(self, quiet=()):
@@ -226,6 +244,7 @@ class Normaliser(ast.NodeTransformer):
         return node
 
     def _function(self, node):
+        """Remove the annotation of the result; note which names inner functions see (`seen`)."""
         node.returns = None
         outside = self.seen
         if outside is None:
@@ -237,6 +256,7 @@ class Normaliser(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def _guarded(self, node):
+        """Note that a block stands under `try` or `with`, which may catch its errors."""
         was_guarded = self.is_guarded
         self.is_guarded = True
         node = self.generic_visit(node)

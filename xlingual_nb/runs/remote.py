@@ -21,55 +21,58 @@ class Slots:
     """The warm processes of a dask worker, one for each of its threads."""
 
     def __init__(self):
-        self._processes = {}
+        self._processes = {}  # {thread: (settings, process, when its last job ended)}
         self._lock = threading.Lock()
         self._reaper = None
 
-    def acquire(self, purpose) -> Worker:
-        """A process for a job of this thread: the warm one if it fits, else a new one.
+    def acquire(self, settings) -> Worker:
+        """A process for a job of this thread: the warm one if it has the right settings, else a new one.
 
         Parameters
         ----------
-        purpose : tuple
+        settings : tuple
             Number of threads and environment that the process must have.
 
         Returns
         -------
         Worker
         """
+        nothing = (None, None, 0.0)
         with self._lock:
-            previous, process, _ = self._processes.pop(threading.get_ident(), (None, None, 0.0))
-        if process is not None and previous == purpose and process.is_running():
+            warm_settings, process, _ = self._processes.pop(threading.get_ident(), nothing)
+        if process is not None and warm_settings == settings and process.is_running():
             return process
+
         if process is not None:
             process.stop()
-        threads, environment = purpose
+        threads, environment = settings
         return Worker(threads, dict(environment))
 
-    def release(self, purpose, process: Worker):
+    def release(self, settings, process: Worker):
         """Keep a process for the next job of this thread, for a while.
 
         Parameters
         ----------
-        purpose : tuple
+        settings : tuple
             As of `acquire`.
         process : Worker
         """
         with self._lock:
-            self._processes[threading.get_ident()] = purpose, process, time.monotonic()
+            self._processes[threading.get_ident()] = settings, process, time.monotonic()
             if self._reaper is None:
                 self._reaper = threading.Thread(target=self._reap, daemon=True)
                 self._reaper.start()
 
     def _reap(self):
-        """End the processes that have had nothing to do for a while."""
+        """End the processes that have had no job for `IDLE` seconds, for ever."""
         while True:
             time.sleep(IDLE / 4)
             with self._lock:
                 limit = time.monotonic() - IDLE
-                old = [key for key, (*_, since) in self._processes.items() if since < limit]
-                idle = [self._processes.pop(key)[1] for key in old]
-            for process in idle:
+                old = [thread for thread, (*_, since) in self._processes.items() if since < limit]
+                idle = [self._processes.pop(thread)[1] for thread in old]
+
+            for process in idle:  # outside the lock: a process may take seconds to stop
                 process.stop()
 
 
@@ -86,8 +89,11 @@ def do_packed(
     name : str
         Of the job.
     packed : bytes
+        As of `executors.pack`.
     threads : int
+        Of the process.
     environment : dict
+        Variables of the process.
     is_wanted : callable
         Asked while the job runs: it is stopped when False.
 
@@ -95,20 +101,24 @@ def do_packed(
     -------
     Failure or None
     """
-    purpose = threads, tuple(sorted(environment.items()))
+    settings = threads, tuple(sorted(environment.items()))
     try:
-        process = _SLOTS.acquire(purpose)
+        process = _SLOTS.acquire(settings)
     except Exception as error:
         line = f"{name}: no process for it on {platform.node()} ({error})"
         return Failure(line, traceback.format_exc())
+
     failure = process.send(name, packed, is_wanted)
     if process.is_running():
-        _SLOTS.release(purpose, process)
+        _SLOTS.release(settings, process)
     return failure
 
 # %% ../../nbs/lib/1160_remote.ipynb #1160ab05
 def remote_job():
-    """The function that a dask worker runs for a job."""
+    """The function that a dask worker runs for a job.
+
+    An inner function, which dask sends by value.
+    """
 
     def run_job(name, packed, threads, environment, holds_slot):
         from distributed import get_worker, secede
@@ -131,7 +141,10 @@ def remote_job():
 
 
 def remote_check():
-    """The function that tells what a worker has: host, digest of the package, store, GPUs."""
+    """The function with which a worker tells what it has: host, package, view of the store, GPUs.
+
+    It imports all it needs itself, since a worker without the package must be able to run it.
+    """
 
     def check(folder, token, wants_gpu):
         import hashlib
@@ -144,9 +157,11 @@ def remote_check():
         import sys
 
         report = dict(host=platform.node(), version=None, digest=None, gpus=None, store="")
-        found = importlib.util.find_spec("xlingual_nb")
-        if found is not None and found.origin:
-            home = pathlib.Path(found.origin).parent
+
+        # the package: its version, and a digest of its source files
+        package = importlib.util.find_spec("xlingual_nb")
+        if package is not None and package.origin:
+            home = pathlib.Path(package.origin).parent
             digest = hashlib.sha256()
             for path in sorted(home.rglob("*.py")):
                 digest.update(path.relative_to(home).as_posix().encode() + path.read_bytes())
@@ -155,11 +170,15 @@ def remote_check():
                 report["version"] = importlib.metadata.version("xlingual_nb")
             except importlib.metadata.PackageNotFoundError:
                 report["version"] = "not installed, on the import path"
+
+        # the store: the file that the caller has just written into it
         mark = pathlib.Path(folder) / f".seen-{token}"
         if not mark.is_file():
             report["store"] = "does not see"
         elif not os.access(folder, os.W_OK):
             report["store"] = "may not write in"
+
+        # GPUs, as torch counts them in a process of its own
         if wants_gpu:
             count = "import torch; print(torch.cuda.device_count())"
             answer = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True)
@@ -170,12 +189,12 @@ def remote_check():
 
 # %% ../../nbs/lib/1160_remote.ipynb #1160ab06
 def fault_of(report: dict, ours: dict, folder) -> str:
-    """The reason why a worker cannot work on a study.
+    """Why a worker cannot work on a study, by its answer to `remote_check`.
 
     Parameters
     ----------
     report : dict
-        The worker's host, version, digest, GPUs, and its view of the store.
+        The worker's host, version and digest of the package, GPUs, and its view of the store.
     ours : dict
         Version and digest here.
     folder : Path
@@ -184,7 +203,7 @@ def fault_of(report: dict, ours: dict, folder) -> str:
     Returns
     -------
     str
-        One line; empty if there is none.
+        One line that names the fix; empty if the worker can be used.
     """
     host = report["host"]
     if report["digest"] is None:
@@ -194,18 +213,20 @@ def fault_of(report: dict, ours: dict, folder) -> str:
             f"{host} has another xlingual_nb ({report['version']}; here {ours['version']}): install "
             "the same code on all machines"
         )
-    if report["store"]:
+    if report["store"]:  # "does not see" or "may not write in"
         return (
             f"{host} {report['store']} the store {folder}: keep it on a disk that all machines share, "
             "at the same path (--store)"
         )
-    if report["gpus"] == 0:
+
+    gpus = report["gpus"]  # None where the study runs on CPUs
+    if gpus == 0:
         return (
             f"{host} has no GPU that torch can use: start its worker on a GPU node, or choose cpu"
         )
-    if report["gpus"] is not None and report["gpus"] < devices_of_a_run():
+    if gpus is not None and gpus < devices_of_a_run():
         return (
-            f"a worker on {host} sees {report['gpus']} GPUs, and a run is to have {devices_of_a_run()} "
+            f"a worker on {host} sees {gpus} GPUs, and a run is to have {devices_of_a_run()} "
             "(--devices): give it more in CUDA_VISIBLE_DEVICES"
         )
     return ""

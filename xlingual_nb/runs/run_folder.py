@@ -25,12 +25,13 @@ from .store import Store, file_records, problems, products, strip
 # %% ../../nbs/lib/1100_run_folder.ipynb #1076d598
 @lru_cache(maxsize=1)
 def processor() -> str:
-    """The model of this machine's processor, in words."""
-    if os.path.exists("/proc/cpuinfo"):
-        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
-        names = [value.strip() for name, _, value in lines if name.strip() == "model name"]
-        if names:
-            return names[0]
+    """The model name of this machine's processor, such as `AMD EPYC 7B13`."""
+    if os.path.exists("/proc/cpuinfo"):  # Linux
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
@@ -38,19 +39,24 @@ def processor() -> str:
 
 
 def made_on() -> dict:
-    """What this process computes with: system, processor, device, graphics card, threads, versions
-    of what is loaded.
+    """What this process computes with, for the manifests of its runs.
+
+    System, processor, device, graphics card, threads, and versions of Python and of the libraries
+    that are loaded; facts that do not apply are left out.
     """
+    libraries = ("numpy", "torch", "transformers", "tokenizers")
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in libraries}
+
+    # torch is asked only where a run has loaded it: importing it takes seconds
     torch = sys.modules.get("torch")
-    names = "numpy", "torch", "transformers", "tokenizers"
-    loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in names}
     card = None
     threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
     if torch:
         threads = torch.get_num_threads()
         if device() != "cpu" and torch.cuda.is_available():
             card = torch.cuda.get_device_name(device())
-    platform_facts = dict(
+
+    facts = dict(
         system=platform.system(),
         machine=platform.machine(),
         processor=processor(),
@@ -58,13 +64,16 @@ def made_on() -> dict:
         card=card,
         threads=threads,
         python=platform.python_version(),
-        **loaded,
+        **versions,
     )
-    return {name: value for name, value in platform_facts.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 # %% ../../nbs/lib/1100_run_folder.ipynb #885a9b92
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in.
+
+    A folder that an interrupted process left is gone on from, unless it was begun with other code or
+    other inputs; then it is emptied.
 
     Parameters
     ----------
@@ -75,20 +84,28 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     code : dict | None, optional
         Definitions of each stage by name, as of `stages.stage_code`.
     keep : bool, default False
-        Go on from leftovers of other code or other inputs, which are dropped otherwise; the run
-        is then published as what it is, stale.
+        Go on even from a folder of other code or inputs. The run is then published with the code and
+        inputs that it was begun with: stale.
+
+    Returns
+    -------
+    Path
     """
     folder = store.partial(spec)
     about = lineage(store, spec, code)
     begun = (load_json(folder / "begun.json") or {}).get("about")
-    same = begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
-    if folder.exists() and not same and not (begun and keep):
+    is_current = (
+        begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
+    )
+    if folder.exists() and not is_current and not (begun and keep):
         shutil.rmtree(store.aside(folder), ignore_errors=True)
         begun = None
+
     with free_space(store.root):
         folder.mkdir(parents=True, exist_ok=True)
-        content = dict(about=about, spec=json.loads(canonical(spec)))
-        if same or not begun:
+        # a stale folder that is kept also keeps its record of the code that began it
+        if is_current or not begun:
+            content = dict(about=about, spec=json.loads(canonical(spec)))
             write_atomic(folder / "begun.json", json.dumps(content))
     return folder
 
@@ -110,11 +127,12 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
     folder = store.partial(spec)
     with free_space(store.root):
         write_atomic(folder / "spec.json", canonical(spec) + "\n")
-        # everything is on the disk before the manifest says that it is
+        # all products reach the disk before the manifest that lists them does
         for file in products(folder):
             sync(file)
-        for inner in {p.parent for p in products(folder)}:
+        for inner in {file.parent for file in products(folder)}:
             sync(inner)
+
         about = load_json(folder / "begun.json")["about"]
         about |= dict(
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -141,23 +159,31 @@ def write_manifest(folder: Path, about: dict):
 
 
 def _install(store: Store, spec):
+    """Rename a complete partial folder to the run's final name; a run of that name is replaced.
+
+    Raises LockLost if another process holds the run's lock by now.
+    """
     folder = store.partial(spec)
     final = store.path(spec)
     if not store.is_held(spec):
         raise LockLost(
             f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published"
         )
+
     final.parent.mkdir(parents=True, exist_ok=True)
-    old = store.aside(final)
+    replaced = store.aside(final)
     os.rename(folder, final)
     sync(final.parent)
     sync(folder.parent)
+
     strip(final)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 # %% ../../nbs/lib/1100_run_folder.ipynb #a0e00b3d
 def finish(store: Store, spec) -> bool:
-    """Install a partial folder that was complete when its maker was killed; after `begin`.
+    """Publish a partial folder that was complete when its maker was killed.
+
+    Called after `begin`.
 
     Parameters
     ----------
@@ -169,11 +195,13 @@ def finish(store: Store, spec) -> bool:
     Returns
     -------
     bool
-        Whether there was one.
+        Whether the folder was complete.
     """
     folder = store.partial(spec)
-    if problems(folder):
+    if problems(folder):  # no manifest yet, or a file that differs from it
         return False
+
+    # the manifest must be of the code and inputs that the folder was begun with
     about = load_json(folder / "manifest.json")
     begun = load_json(folder / "begun.json")["about"]
     if any(about.get(name) != recorded for name, recorded in begun.items()):
@@ -183,8 +211,10 @@ def finish(store: Store, spec) -> bool:
 
 
 def renew(store: Store, spec, code: dict) -> bool:
-    """Keep a stale run that would come out the same, since its inputs came out the same; its
-    manifest is renewed.
+    """Renew the manifest of a stale run whose own code, spec and inputs are unchanged.
+
+    Such a run was stale because of the code of its inputs, which came out the same when they were
+    made again.
 
     Parameters
     ----------
@@ -198,16 +228,15 @@ def renew(store: Store, spec, code: dict) -> bool:
     Returns
     -------
     bool
-        Whether it is kept.
+        Whether the run is up to date now; otherwise it has to be made again.
     """
     about = load_json(store.path(spec) / "manifest.json")
-    current = lineage(store, spec, code)
-    if (
-        not store.has(spec)
-        or own_reasons(about, spec, code)
-        or about["inputs"] != current["inputs"]
-    ):
+    if not store.has(spec) or own_reasons(about, spec, code):
         return False
+    current = lineage(store, spec, code)
+    if about["inputs"] != current["inputs"]:  # fingerprints of the inputs' files
+        return False
+
     with free_space(store.root):
         write_manifest(store.path(spec), about | current)
     return True
