@@ -127,7 +127,11 @@ class Finder:
     """
 
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
-        """Number the words by spelling and index them by their first unit."""
+        """Number the words by spelling and index them by their first unit.
+
+        A unit is a word between blanks or punctuation, a punctuation mark, or a letter of a
+        script without spaces.
+        """
         require(spelling in SPELLINGS, f"spelling={spelling!r}: choose {', '.join(SPELLINGS)}")
         self.spell = SPELLINGS[spelling]
         self.numbers = {}
@@ -153,8 +157,9 @@ class Finder:
         return tuple(what for what, _, _ in units(self.spell(text)))
 
     def find(self, sentence: str) -> Iterator[tuple[int, int, int]]:
-        """Occurrences of the words in a sentence, from left to right; the longest match
-        wins, and matches do not overlap.
+        """Occurrences of the words in a sentence, from left to right, without overlaps.
+
+        Where several words begin, the longest is found.
 
         Parameters
         ----------
@@ -167,7 +172,7 @@ class Finder:
         start, stop : int
             Its characters are `sentence[start:stop]`.
         """
-        # units of the sentence as they are compared, and the characters that each stands for
+        # words and punctuation marks as they are compared, and the characters of each
         spelt_units = [(self.spell(unit), start, stop) for unit, start, stop in units(sentence)]
 
         i = 0
@@ -496,10 +501,10 @@ def word_means(
         truncated += n_truncated
         counts += np.bincount(words[:, 0], minlength=n_words)
 
-        for numbers, states in run_layers(encoder, text, view, layers, budget):
+        for batch, states in run_layers(encoder, text, view, layers, budget):
             # row of `states` at which each sentence begins; -1 for the sentences of other batches
             starts = np.full(len(text), -1)
-            starts[numbers] = np.cumsum(text.lengths[numbers]) - text.lengths[numbers]
+            starts[batch] = np.cumsum(text.lengths[batch]) - text.lengths[batch]
             in_batch = starts[words[:, 1]] >= 0
             add_words(sums, states, words[in_batch], starts)
 

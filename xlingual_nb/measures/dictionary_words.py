@@ -324,7 +324,6 @@ def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[d
 
     # baseline: random vectors, which never answer a query whose word has no vector
     n_right = np.bincount(gold[:, 0])  # candidates that translate each query
-
     n_asked = len(queries) + missed
     random = chance(n_right, len(candidates)) * len(queries) / n_asked
     return scores(ranks, spec.ties, missed), random

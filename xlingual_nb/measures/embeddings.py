@@ -275,8 +275,8 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
     vectors = {}  # by layer, (tokens, H)
 
     # batches are sorted by length: each vector goes to the slot that its token has in the text
-    for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        slots = ranges(sentences.starts[numbers], sentences.lengths[numbers])
+    for batch, states in run_layers(encoder, sentences, view, layers, budget):
+        slots = ranges(sentences.starts[batch], sentences.lengths[batch])
         slots = torch.from_numpy(slots).to(encoder.device)
         for layer, rows in states.items():  # (tokens of the batch, H)
             if layer not in vectors:
@@ -311,10 +311,11 @@ def sentence_vectors(
     """
     sentences, _ = fit(encoder, sentences, view)
     means = {}
-    # batches are sorted by length: `numbers` says which sentences a batch has
-    for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        lengths = torch.from_numpy(sentences.lengths[numbers]).to(encoder.device)
-        rows = torch.from_numpy(numbers).to(encoder.device)
+
+    # batches are sorted by length: `batch` says which sentences one has
+    for batch, states in run_layers(encoder, sentences, view, layers, budget):
+        lengths = torch.from_numpy(sentences.lengths[batch]).to(encoder.device)
+        rows = torch.from_numpy(batch).to(encoder.device)
 
         for layer, vectors in states.items():  # (tokens of the batch, H)
             if layer not in means:

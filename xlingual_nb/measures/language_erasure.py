@@ -292,6 +292,7 @@ def read_all_sides(spec, encoder, store) -> dict:
     spec : IdentitySpec
     encoder : Encoder
     store : Store
+        Holds finished runs, such as checkpoints and texts.
 
     Returns
     -------
@@ -354,9 +355,9 @@ def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dic
     word_erasures = ways_out(_occurring(types), source, spec.seed)
 
     scores = {}
-    for name, out in erasures.items():
-        erased_training = {language: out(language, X) for language, X in training.items()}
-        erased = {language: out(language, X) for language, X in evaluation.items()}
+    for name, erase in erasures.items():
+        erased_training = {language: erase(language, X) for language, X in training.items()}
+        erased = {language: erase(language, X) for language, X in evaluation.items()}
 
         retrieval = {}
         words = {}
@@ -530,7 +531,6 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     np.add.at(counts, (token_ids[in_table], tags[in_table]), 1)
 
     commonest_tag = np.array(microworld.TAGS)[counts[ids].argmax(1)]
-
     masks = {name: np.isin(commonest_tag, tags) for name, tags in CLASSES.items()}
     return {name: mask for name, mask in masks.items() if mask.any()}
 
@@ -605,8 +605,10 @@ def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
         types = _layer_types(states, sides, layer, encoder.vocabulary)
         scores = {}
         # erasures are fitted to the word types, not to sentences
-        for name, out in ways_out(_occurring(types), source, spec.seed).items():
-            scores[name] = {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
+        for name, erase in ways_out(_occurring(types), source, spec.seed).items():
+            scores[name] = {
+                t: found_by_class(types, pairs[t], classes[t], t, erase) for t in targets
+            }
         summary[f"layer {layer}"] = scores
     return summary
 

@@ -103,10 +103,10 @@ def decode_masked(encoder, text: Encoded, view, seed: int = 0, rate: float = 0.1
     budget = max(256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate)))
 
     decoded = [np.array([], np.int64)]
-    for numbers in batches(text.lengths, budget):
-        masks = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+    for batch in batches(text.lengths, budget):
+        masks = torch.from_numpy(marks.take(batch).ids).to(encoder.device)
         if masks.any():
-            decoded.append(encoder.head(masked, numbers, view, masks).argmax(1).cpu().numpy())
+            decoded.append(encoder.head(masked, batch, view, masks).argmax(1).cpu().numpy())
     return np.concatenate(decoded)
 
 
@@ -174,6 +174,7 @@ def masked_language(spec: MaskedLanguageSpec, encoder, store) -> dict[str, float
         for side in sides
     )
 
+    # static vectors: the nearest neighbour of each word that the source has alone
     if isinstance(spec.checkpoint, EmbedSpec):
         words = np.setdiff1d(source, target)
         tokens = nearest_words(encoder.vectors.cpu(), words, np.union1d(source, target))

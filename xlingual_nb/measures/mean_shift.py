@@ -185,6 +185,7 @@ def language_means(
                 total_weight += weight * n_vectors
                 for layer, vectors in states.items():  # (tokens of the batch, H)
                     sums[layer] = sums[layer] + weight * vectors.double().sum(0)
+
     require(
         n_tokens >= minimum,
         f"a mean over {n_tokens} tokens of {view.name!r} says nothing of a language: give more text",
@@ -388,11 +389,10 @@ def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
         # layers are told apart by counting calls, for ALBERT calls one block for all of them
         if next(calls) % depth != layer:
             return None
-
         if args:
             return (args[0] + vector, *args[1:]), kwargs
+        # some models pass hidden states by keyword: the first tensor
         name = next(name for name, x in kwargs.items() if isinstance(x, torch.Tensor))
-
         return args, kwargs | {name: kwargs[name] + vector}
 
     def shift_output(_, args, output):
@@ -468,11 +468,11 @@ def decode(
     # the logits of a batch, (tokens, vocabulary), take about 2**26 numbers at most
     budget = budget or max(256, min(default_budget(encoder), 2**26 // encoder.vocabulary))
     with shift_hidden_states(encoder, layer, vector.to(encoder.device)):
-        for numbers in batches(text.lengths, budget):
+        for batch in batches(text.lengths, budget):
             # batches are sorted by length: predictions go to the slots of their tokens
-            slots = ranges(text.starts[numbers], text.lengths[numbers])
+            slots = ranges(text.starts[batch], text.lengths[batch])
             every_token = torch.ones(len(slots), dtype=torch.bool, device=encoder.device)
-            scores = encoder.head(text, numbers, view, every_token)
+            scores = encoder.head(text, batch, view, every_token)
             decoded[slots] = scores.argmax(1).cpu().numpy()
     return decoded
 

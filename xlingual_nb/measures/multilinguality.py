@@ -474,17 +474,16 @@ def measuring_cost(spec: MeasureSpec) -> dict:
     if not isinstance(trained, PretrainSpec):
         return {"flops": 0.0, "bytes": 1000}
 
-    if spec.sentences:
-        train_sizes = [(spec.sentences, words * spec.sentences / sentences)] * len(
-            trained.languages
-        )
-    else:
-        train_sizes = [corpus_size(l.corpus) for l in trained.languages]
+    # (sentences, words) of each text: development text in two languages, then training text
+    sizes = [(sentences, words)] * 2
+    for language in trained.languages:
+        if spec.sentences:
+            sizes.append((spec.sentences, words * spec.sentences / sentences))
+        else:
+            sizes.append(corpus_size(language.corpus))
 
-    # 1.3 subwords a word, and two special tokens a sentence; both languages read the development
-    # text
-    tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + train_sizes)
-
+    # 1.3 subwords a word, and two special tokens a sentence
+    tokens = sum(1.3 * n_words + 2 * n_sentences for n_sentences, n_words in sizes)
     vocabulary = trained.tokenizer.size * (1 + has_shifted_copy(trained))
     return {"flops": step_flops(trained.shape, vocabulary, tokens) / 3, "bytes": 1000}
 
@@ -592,6 +591,7 @@ def read_fit(spec: FitSpec, store, device: str) -> dict:
     trained = spec.checkpoint
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     model = load_checkpoint(store.path(trained), device)
+
     # sums of -log p and token counts, so that languages can be pooled
     sums = {}
     for name, text in dev_ids(spec, tokenizer, store).items():

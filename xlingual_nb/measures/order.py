@@ -257,9 +257,11 @@ def match_sentences(first, second) -> np.ndarray:
         i = e_starts[s] + np.flatnonzero(has_e[e_starts[s] : e_starts[s + 1]])
         j = f_starts[s] + np.flatnonzero(has_f[f_starts[s] : f_starts[s + 1]])
 
-        a, b = match_alignment(E[i], F[j]).T
-        sentence = np.full(len(a), s)
-        links.append(np.stack([sentence, i[a] - e_starts[s], j[b] - f_starts[s]], 1))
+        matched_e, matched_f = match_alignment(E[i], F[j]).T
+        sentence = np.full(len(matched_e), s)
+        links.append(
+            np.stack([sentence, i[matched_e] - e_starts[s], j[matched_f] - f_starts[s]], 1)
+        )
     return np.concatenate(links)
 
 # %% ../../nbs/lib/5120_order.ipynb #f5d3775c
@@ -269,6 +271,7 @@ def gold_links(texts, maximum: int = 0) -> np.ndarray:
     Parameters
     ----------
     texts : pair of CorpusSpec
+        Of the two languages.
     maximum : int
         Sentences that are read; 0 for all.
 
@@ -292,6 +295,7 @@ def gold_links(texts, maximum: int = 0) -> np.ndarray:
             )
         language = text.source.removeprefix("micro/")
         annotated.append(microworld.annotated_corpus(language, text.part, **dict(text.parameters)))
+
     first, second = annotated
     # words are numbered through the corpus: subtract the first word of their sentence
     i, j = microworld.align_words(first, second).T
@@ -543,11 +547,11 @@ def order_cost(spec: OrderSpec) -> dict:
     if not isinstance(spec.checkpoint, PretrainSpec):
         return {"flops": 0.0, "bytes": 1000}
 
-    # other texts are taken to have 5,000 sentences of 20 words
-    texts = [text for text in spec.texts if isinstance(text, CorpusSpec)]
-    sizes = [corpus_size(text) for text in texts] or [
-        (spec.sentences or 5000, 20 * (spec.sentences or 5000))
-    ] * 2
+    # NLI records are taken to have 5,000 sentences of 20 words
+    sizes = [corpus_size(text) for text in spec.texts if isinstance(text, CorpusSpec)]
+    if not sizes:
+        n_sentences = spec.sentences or 5000
+        sizes = [(n_sentences, 20 * n_sentences)] * 2
 
     # 1.3 subwords a word, and two special tokens a sentence
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)

@@ -100,12 +100,12 @@ def masked_nll(
     # the mask in the sentences' own layout, so that it can be taken sentence by sentence
     marks = Encoded(is_masked, sentences.starts)
     total = 0.0
-    for numbers in batches(sentences.lengths, budget):
-        in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+    for batch in batches(sentences.lengths, budget):
+        in_batch = torch.from_numpy(marks.take(batch).ids).to(encoder.device)
         if not in_batch.any():
             continue
-        truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[in_batch]
-        logits = encoder.head(masked, numbers, view, in_batch)
+        truth = torch.from_numpy(sentences.take(batch).ids).long().to(encoder.device)[in_batch]
+        logits = encoder.head(masked, batch, view, in_batch)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
     return total, int(is_masked.sum())
 

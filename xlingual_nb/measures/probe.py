@@ -216,8 +216,8 @@ def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
 
     if name != "model":
         return name
-    # modules.json of sentence-transformers
 
+    # modules.json of sentence-transformers
     card = read_sentence_transformer(encoder.path)
     if card is None:
         raise InputError(

@@ -168,13 +168,13 @@ def over_ties(ranks: Ranks, gain, ties: str = "expected") -> np.ndarray:
     if ties == "worst":
         return gain(best_rank + ranks.level)
 
-    earned = gain(best_rank)
+    values = gain(best_rank)
     if ties == "expected":
         for i in np.flatnonzero(ranks.level):
             # chances that the first right candidate comes 1st, 2nd, ... among those that tie
             chances = first_right(int(ranks.level[i]), int(ranks.right[i]))
-            earned[i] = chances @ gain(best_rank[i] + np.arange(len(chances)))
-    return earned
+            values[i] = chances @ gain(best_rank[i] + np.arange(len(chances)))
+    return values
 
 # %% ../../nbs/lib/5020_ranks.ipynb #e40700bb
 def reciprocal(ranks: Ranks, ties: str = "expected") -> np.ndarray:

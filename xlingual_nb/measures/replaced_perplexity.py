@@ -176,12 +176,12 @@ def chosen_nll(
     # the choice in the text's own layout, so that it can be taken sentence by sentence
     marks = Encoded(is_chosen, text.starts)
     total = 0.0
-    for numbers in batches(text.lengths, budget):
-        in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+    for batch in batches(text.lengths, budget):
+        in_batch = torch.from_numpy(marks.take(batch).ids).to(encoder.device)
         if not in_batch.any():
             continue
-        truth = torch.from_numpy(text.take(numbers).ids).long().to(encoder.device)[in_batch]
-        logits = encoder.head(inputs, numbers, view, in_batch)
+        truth = torch.from_numpy(text.take(batch).ids).long().to(encoder.device)[in_batch]
+        logits = encoder.head(inputs, batch, view, in_batch)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
     return total, int(is_chosen.sum())
 

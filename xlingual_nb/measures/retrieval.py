@@ -175,9 +175,9 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
     cost = np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2
 
     edges = [np.empty((0, 3), np.int64)]
-    for numbers in batches(cost, budget):
-        a, is_real_a = pad_vectors(E, e_starts, numbers)  # (batch, longest, H)
-        b, is_real_b = pad_vectors(F, f_starts, numbers)
+    for batch in batches(cost, budget):
+        a, is_real_a = pad_vectors(E, e_starts, batch)  # (batch, longest, H)
+        b, is_real_b = pad_vectors(F, f_starts, batch)
         is_padding = ~(is_real_a[:, :, None] & is_real_b[:, None, :])
         # cosines, (batch, longest of E, longest of F); padding is nobody's nearest token
         S = (a @ b.transpose(1, 2)).masked_fill(is_padding, -torch.inf)
@@ -190,7 +190,7 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
 
         row_in_batch, i = is_mutual.nonzero(as_tuple=True)
         j = forward[row_in_batch, i]
-        sentence = numbers[row_in_batch.cpu().numpy()]
+        sentence = batch[row_in_batch.cpu().numpy()]
         edges.append(np.stack([sentence, i.cpu().numpy(), j.cpu().numpy()], 1))
 
     # sorted by sentence, then by token of the first and of the second language

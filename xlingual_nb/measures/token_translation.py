@@ -99,6 +99,7 @@ def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
     Parameters
     ----------
     texts : pair of CorpusSpec
+        Of the two languages.
     both_sides : list of Side
         The two texts as the encoder reads them.
     maximum : int

@@ -416,6 +416,7 @@ def make_translations(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Holds finished runs, such as checkpoints and texts.
     progress : callable
         Called with (spec, done, total).
     """

@@ -234,10 +234,10 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
 
     # some nouns are replaced by their hypernym (category) or its hypernym (realm): one draw for
     # both, its upper end a realm, its lower end a category
-    u = rng.raw(n).astype(float) / 2.0**32
+    draw = rng.raw(n).astype(float) / 2.0**32
     category = world.parent[core]
-    head = np.where(is_noun & (u > 1 - style.realm), world.parent[category], head)
-    head = np.where(is_noun & (u < style.category), category, head)
+    head = np.where(is_noun & (draw > 1 - style.realm), world.parent[category], head)
+    head = np.where(is_noun & (draw < style.category), category, head)
 
     has_quantifier = rng.bernoulli(n, style.quantifier) & is_noun & (not without_quantifier)
     any_quantifier = world.first["quantifier"] + rng.integers(n, world.size["quantifier"])
@@ -251,6 +251,7 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
     has_numeral = is_plural & (quantifier == 0) & rng.bernoulli(n, style.numeral)
     any_numeral = world.first["numeral"] + rng.integers(n, world.size["numeral"])
 
+    # with a quantifier there is no article; names have neither
     article = np.where(rng.bernoulli(n, style.definite), world.concept("the"), world.concept("a"))
     has_adjective = is_noun & rng.bernoulli(n, style.adjective)
     adjective = sample_favourite(world, rng, "adjective", core)
@@ -300,10 +301,10 @@ def add_modifiers(draft, path, entity):
     core = entity[:, 0]
 
     # one draw, so that no noun has both: lower end a possessor, upper end a relative clause
-    u = draft.rng.raw(len(core)).astype(float) / 2.0**32
+    draw = draft.rng.raw(len(core)).astype(float) / 2.0**32
     is_noun = world.of(core, "noun")
-    has_possessor = is_noun & (u < draft.style.possessor)
-    has_relative = is_noun & (u > 1 - draft.style.relative)
+    has_possessor = is_noun & (draw < draft.style.possessor)
+    has_relative = is_noun & (draw > 1 - draft.style.relative)
 
     # "... of the noun7"
     possessor = np.where(has_possessor, sample_partner(draft, "possessor", core), 0)
@@ -404,9 +405,9 @@ def fill_obliques(draft, verb):
     """
     style = draft.style
     # one draw, so that no sentence has both: lower end clause-final, upper end fronted
-    u = draft.rng.raw(len(draft)).astype(float) / 2.0**32
-    is_final = u < style.oblique * (1 - style.front)
-    is_fronted = u > 1 - style.oblique * style.front
+    draw = draft.rng.raw(len(draft)).astype(float) / 2.0**32
+    is_final = draw < style.oblique * (1 - style.front)
+    is_fronted = draw > 1 - style.oblique * style.front
 
     for path, has_oblique in (("main.obl", is_final), ("front", is_fronted)):
         core = np.where(has_oblique, sample_partner(draft, "oblique", verb), 0)

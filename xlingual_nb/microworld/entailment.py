@@ -82,6 +82,7 @@ def entailment_label(region, premise, hypothesis, general):
     if region not in ("scope", "same", "subject"):
         return None
     frames = (premise, hypothesis)
+    # "the cat sleeps", "the animal does not sleep": perhaps of two animals
     if region == "subject" and frames in (("plain", "negated"), ("negated", "plain")):
         return None
 
@@ -90,6 +91,7 @@ def entailment_label(region, premise, hypothesis, general):
         return 1 if general is False else 2
     if frames in (("negated", "plain"), ("no", "some")):
         return 1 if general is True else 2
+    # that every one does A and none does B is impossible only if A includes B
     if frames in (("every", "no"), ("no", "every")):
         if region != "scope" or general is None:
             return 2

@@ -338,16 +338,15 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     """
     kinds = [world.names[c] for c in world.classes]
     concepts = np.flatnonzero(cognates.stems)
-
     own_endings = [ending for ending in ENDINGS if ending not in cognates.endings]
 
     for attempt in range(200):
         endings = {}
         for ending, text in native.endings.items():
             endings[ending] = source.endings[ending] if ending in cognates.endings else text
-        # the language's native endings are tried first
+
+        # native endings are tried first, then new ones, longer after each twenty attempts
         if attempt:
-            # new endings of its own, longer after each twenty attempts
             used = {source.endings[ending] for ending in cognates.endings}
             sounds = Sounds(lang.script, ("CV", "CVC"))
             n_syllables = 1 + attempt // 20

@@ -106,11 +106,11 @@ def apply_design(world, rng, rows, design):
     is_possible = rows[:, SLOT_INDEX["main.subj.noun"]] > 0
 
     # sites: one side gets the more specific version, the other the more general one
-    for s, site in enumerate(SITES):
-        selected = np.flatnonzero(design.sites[:, s])
+    for index, site in enumerate(SITES):
+        selected = np.flatnonzero(design.sites[:, index])
         versions = site_versions(world, rng, rows[selected], site)
         # direction 1: the hypothesis is more general than the premise; -1: more specific
-        is_reversed = (design.sites[selected, s] < 0)[:, None]
+        is_reversed = (design.sites[selected, index] < 0)[:, None]
         premise_version = np.where(is_reversed, versions.general, versions.specific)
         hypothesis_version = np.where(is_reversed, versions.specific, versions.general)
         is_changed = changed_cells(versions, rows[selected])
@@ -119,16 +119,16 @@ def apply_design(world, rng, rows, design):
         is_possible[selected] &= versions.usable
 
     # frames: each side its own
-    for f, name in enumerate(FRAME_NAMES):
-        for k, side in enumerate((premise, hypothesis)):
-            selected = np.flatnonzero(design.frames[:, k] == f)
+    for frame, name in enumerate(FRAME_NAMES):
+        for side_index, side in enumerate((premise, hypothesis)):
+            selected = np.flatnonzero(design.frames[:, side_index] == frame)
             side[selected], usable = apply_frame(world, side[selected], name)
             is_possible[selected] &= usable
 
     # substitutions: a word of the hypothesis becomes another
     adjective = SLOT_INDEX["main.subj.adjective"]
-    for s, edit in enumerate(SUBSTITUTION_NAMES):
-        selected = np.flatnonzero(design.substitution == s)
+    for index, edit in enumerate(SUBSTITUTION_NAMES):
+        selected = np.flatnonzero(design.substitution == index)
         edited, usable = apply_substitution(world, rng, hypothesis[selected], edit)
         is_possible[selected] &= usable & (edited != hypothesis[selected]).any(1)
         if edit == "antonym":
@@ -413,17 +413,17 @@ def sample_balanced(weight, labels, count, rng):
         n = (count + 2 - label) // 3  # a third, rounded so that the three make `count`
 
         # no weight above a step of the sampling, so that no row is drawn twice
-        w = weight[rows] / max(1e-12, weight[rows].max())
+        weights = weight[rows] / max(1e-12, weight[rows].max())
         for _ in range(20):
-            w = np.minimum(w, np.add.accumulate(w)[-1] / n)
+            weights = np.minimum(weights, np.add.accumulate(weights)[-1] / n)
 
         # systematic sampling: n equal steps along the cumulated weights, in integers
-        cumulative = np.add.accumulate(np.round(w * 2.0**30).astype(np.int64))
+        cumulative = np.add.accumulate(np.round(weights * 2.0**30).astype(np.int64))
         is_selected = np.diff(cumulative * n // cumulative[-1], prepend=0) > 0
 
         # what rounding lost is filled up with the heaviest
         left = np.flatnonzero(~is_selected)
-        heaviest = left[np.argsort(-w[left], kind="stable")]
+        heaviest = left[np.argsort(-weights[left], kind="stable")]
         is_selected[heaviest[: n - is_selected.sum()]] = True
 
         selected_rows.append(rows[is_selected])

@@ -235,8 +235,8 @@ def inflect(matrix, lang, world):
     """
     concepts = matrix.astype(np.int64)
     bundle = np.zeros(matrix.shape, np.int64)
-    # noun phrases: endings of the noun, and function words that stay silent
 
+    # noun phrases: endings of the noun, and function words that stay silent
     for path in NOMINALS:
         bundle[:, SLOT_INDEX[f"{path}.noun"]] = noun_bundle(lang, world, matrix, path)
         for name, silent in silent_nominal_slots(lang, world, matrix, path).items():
