@@ -145,8 +145,9 @@ def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[TableEntry]:
-    """Entries of a language in Figure 1: every method on every amount of text, ceilings and
-    baselines.
+    """Table entries of one target in Figure 1 of Liu et al. (2020a): word retrieval by amount of text.
+
+    Every method reads every amount; the ceiling of each, and the baselines of all, come with them.
 
     Parameters
     ----------
@@ -166,18 +167,22 @@ def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[T
     """
     table_entries = []
     for method in sizes.methods:
-        for (n, amount), reading in product(amount_names(sizes).items(), readings):
-            spec = model_spec(sizes, method, n, seed, reading)
+        for (n_sentences, amount), reading in product(amount_names(sizes).items(), readings):
+            spec = model_spec(sizes, method, n_sentences, seed, reading)
             row = data_size_label(method, amount, reading, target)
             table_entries += retrieval_cells(sizes, "figure1", row, spec, target, seed)
+
+        # ceiling: the model of the most text, mapped to the target by a supervised rotation
         spec = model_spec(sizes, method, max(sizes.sentences), seed, readings[0])
         row = mapped_label(method, target)
         table_entries += retrieval_mapping_cells(sizes, "figure1", row, spec, target, seed)
-    return table_entries + retrieval_baseline_cells(sizes, "figure1", target, seed)
+
+    table_entries += retrieval_baseline_cells(sizes, "figure1", target, seed)
+    return table_entries
 
 
 def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
-    """Entries of an external checkpoint (the papers' mBERT, if it is that one) in both figures.
+    """Table entries of an external checkpoint, such as the papers' mBERT, in Figures 1 and 2.
 
     Parameters
     ----------
@@ -191,20 +196,19 @@ def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[Table
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
-    spec = ExternalCheckpointSpec(
-        pin_revision(checkpoint), checkpoint_name(pin_revision(checkpoint))
-    )
+    checkpoint = pin_revision(checkpoint)
+    spec = ExternalCheckpointSpec(checkpoint, checkpoint_name(checkpoint))
 
+    # `en-es | mbert | es`; xx stands for the targets in the label of their mean
     def label(target):
-        return f"{SOURCE}-{'xx' if target == MEAN else target} | {spec.name} | {target}"
+        second = "xx" if target == MEAN else target
+        return f"{SOURCE}-{second} | {spec.name} | {target}"
 
-    table_entries = with_mean_cells(
-        [
-            retrieval_cells(sizes, "figure1", label(target), spec, target, 0)
-            for target in queried_targets(sizes)
-        ]
-    )
-    return table_entries + nli_cells(sizes, spec, label, 0)
+    cells_of_targets = [
+        retrieval_cells(sizes, "figure1", label(target), spec, target, seed=0)
+        for target in queried_targets(sizes)
+    ]
+    return with_mean_cells(cells_of_targets) + nli_cells(sizes, spec, label, 0)
 
 # %% ../../nbs/09_data_size.ipynb #f000d66b
 def label_by_target(method: str, amount: str, reading: str):
@@ -228,7 +232,9 @@ def label_by_target(method: str, amount: str, reading: str):
 
 
 def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
-    """Entries of Figure 2: every method on the least and the most text, ceilings and baselines.
+    """Table entries of Figure 2 of Liu et al. (2020a): NLI on the least and on the most text.
+
+    Every method reads both; the ceiling of each, and the baselines of all, come with them.
 
     Parameters
     ----------
@@ -244,25 +250,27 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
+    ends = {n: name for n, name in amount_names(sizes).items() if name in ("small", "large")}
+
     table_entries = []
-    ends = [(n, name) for n, name in amount_names(sizes).items() if name in ("small", "large")]
     for method, reading in product(sizes.methods, readings):
-        for n, amount in ends:
-            table_entries += nli_cells(
-                sizes,
-                model_spec(sizes, method, n, seed, reading),
-                label_by_target(method, amount, reading),
-                seed,
-            )
+        for n_sentences, amount in ends.items():
+            spec = model_spec(sizes, method, n_sentences, seed, reading)
+            label = label_by_target(method, amount, reading)
+            table_entries += nli_cells(sizes, spec, label, seed)
+
+    # ceiling: the model of the most text, mapped to the target by a supervised rotation
     for method in sizes.methods:
         spec = model_spec(sizes, method, max(sizes.sentences), seed, readings[0])
         table_entries += nli_mapping_cells(sizes, spec, partial(mapped_label, method), seed)
+
     return table_entries + frozen_nli_baseline_cells(sizes, seed)
 
 # %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table_cells(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Means on the most text, baselines and ceilings as entries of the second paper, where they
-    are of the first.
+    """Figure 1 of Liu et al. (2020a) as it stands again in Liu et al. (2020b), as table entries.
+
+    The second paper has the means over targets on the most text, with baselines and ceilings.
 
     Parameters
     ----------
@@ -275,12 +283,15 @@ def joint_table_cells(table_entries: list[TableEntry]) -> list[TableEntry]:
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     joint = []
-    for c in table_entries:
-        is_mean = (c.paper, c.table) == (PAPER, "figure1") and c.row.endswith(f"| {MEAN}")
-        is_baseline = not c.row.startswith(f"{SOURCE}-")
-        if is_mean and ("large" in c.row or is_baseline):
-            row = c.row.replace(", equal steps", "").replace(", equal epochs", "")
-            joint.append(replace(c, paper="liu2020b", table="joint", row=row))
+    for entry in table_entries:
+        is_figure1 = (entry.paper, entry.table) == (PAPER, "figure1")
+        is_mean = entry.row.endswith(f"| {MEAN}")
+        is_baseline = not entry.row.startswith(f"{SOURCE}-")
+        is_most_text = "large" in entry.row
+        if is_figure1 and is_mean and (is_most_text or is_baseline):
+            # the second paper has one reading of what more text means, and does not name it
+            row = entry.row.replace(", equal steps", "").replace(", equal epochs", "")
+            joint.append(replace(entry, paper="liu2020b", table="joint", row=row))
     return joint
 
 # %% ../../nbs/09_data_size.ipynb #415df3b2
@@ -293,7 +304,7 @@ def cells(
     reading: str = "",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Entries of Figures 1 and 2.
+    """Table entries of Figures 1 and 2 of Liu et al. (2020a): retrieval and NLI by amount of text.
 
     Parameters
     ----------
@@ -323,8 +334,9 @@ def cells(
         If the scale, corpus, language or reading does not exist, or there are fewer seeds.
     """
     sizes = study_config(scale, corpus, seeds, languages, own)
-    table_entries = []
     readings = (check_choice("reading", reading, READINGS),) if reading else sizes.readings
+
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         table_entries += with_mean_cells(
             [target_cells(sizes, readings, target, seed) for target in queried_targets(sizes)]
@@ -332,7 +344,9 @@ def cells(
         table_entries += figure2_cells(sizes, readings, seed)
     if checkpoint:
         table_entries += external_checkpoint_cells(sizes, checkpoint)
-    return deduplicate(table_entries + joint_table_cells(table_entries))
+
+    table_entries += joint_table_cells(table_entries)
+    return deduplicate(table_entries)
 
 
 def grid(

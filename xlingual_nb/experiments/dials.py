@@ -62,36 +62,31 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
     """
     high_overlap = dial_label("overlap", 0.75)
     low_overlap = dial_label("overlap", 0.25)
-    none = dial_label("overlap", 0)
+    no_overlap = dial_label("overlap", 0)
+
     if findings.score == "µ":
+        # measured on the words that are not shared: a shared one is found by its spelling
         question = "overlap: do words that are not shared profit from those that are?"
-        return [
-            trend_over_models(findings, question, "overlap", "the share", UNSHARED_WORDS),
-            compare_rows(
-                findings,
-                "overlap: the same, three quarters shared against none",
-                high_overlap,
-                none,
-                UNSHARED_WORDS,
-            ),
-        ]
+        trend = trend_over_models(findings, question, "overlap", "the share", UNSHARED_WORDS)
+        question = "overlap: the same, three quarters shared against none"
+        contrast = compare_rows(findings, question, high_overlap, no_overlap, UNSHARED_WORDS)
+        return [trend, contrast]
+
+    # shared strings help an untrained encoder as well: compare what exceeds each row's baseline
+    question = "overlap: do three quarters shared help beyond their floor?"
+    tests = [compare_rows(findings, question, high_overlap, no_overlap, floors=True)]
+    question = "overlap: does a quarter?"
+    tests.append(compare_rows(findings, question, low_overlap, no_overlap, floors=True))
     question = "does transfer follow µ where no word is shared?"
-    return [
-        compare_rows(
-            findings,
-            "overlap: do three quarters shared help beyond their floor?",
-            high_overlap,
-            none,
-            floors=True,
-        ),
-        compare_rows(findings, "overlap: does a quarter?", low_overlap, none, floors=True),
-        trend_over_languages(findings, question, ROWS_WITHOUT_OVERLAP, "µ", "mean µ"),
-    ]
+    tests.append(trend_over_languages(findings, question, ROWS_WITHOUT_OVERLAP, "µ", "mean µ"))
+    return tests
 
 # %% ../../nbs/17_dials.ipynb #e6b4dba9
 def preset_tests(findings: StudyResults) -> list[EffectTest]:
-    """Tests of the preset languages. English in another script is measured by µ alone; all
-    languages that share no word with English are in the trends.
+    """Tests of the preset languages: cognates, pairs of languages, and distance from English.
+
+    English in another script is measured by µ alone. The trends are over all languages that share
+    no word with English.
 
     Parameters
     ----------
@@ -104,12 +99,14 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
     if score == "µ":
         question = "presets: does English in other letters equal Fake-English?"
         tests.append(compare_rows(findings, question, "preset | en", "order | SVO"))
+
     question = "presets: do cognates help Spanish beyond its floor?"
     tests.append(compare_rows(findings, question, "preset | es", spanish, floors=True))
     question = "presets: Spanish (no cognates) against Russian"
     tests.append(compare_rows(findings, question, spanish, "preset | ru"))
     question = "presets: Russian against Hindi"
     tests.append(compare_rows(findings, question, "preset | ru", "preset | hi"))
+
     languages = PRESETS_WITHOUT_OVERLAP
     question = f"presets: does {score} fall with distance from English?"
     tests.append(trend_over_languages(findings, question, languages, "x", "distance"))
@@ -121,7 +118,7 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
 def dial_tests(
     observations: pd.DataFrame, settings: pd.DataFrame, score: str = "µ"
 ) -> list[EffectTest]:
-    """Tests of one score, in the order of the notebook.
+    """Tests of one score (µ, or NER F1), in the order of the notebook.
 
     Parameters
     ----------
@@ -133,17 +130,21 @@ def dial_tests(
         Column that the tests are about.
     """
     findings = StudyResults(observations, settings, score, BASELINES)
+
     question = f"order: does {score} rise with agreement in order?"
     tests = [trend_over_models(findings, question, "order", "agreement")]
     question = "order: SVO against SOV"
     tests.append(compare_rows(findings, question, "order | SVO", "order | SOV"))
     question = "order: SOV against every sentence backwards"
     tests.append(compare_rows(findings, question, "order | SOV", "order | inverted"))
+
     tests += overlap_tests(findings)
+
     question = f"scrambling: does {score} fall with it?"
     tests.append(trend_over_models(findings, question, "scramble", "the share"))
     question = "scrambling: none against all"
     tests.append(compare_rows(findings, question, "scramble | 0", "scramble | 1"))
+
     return tests + preset_tests(findings)
 
 # %% ../../nbs/17_dials.ipynb #b793dcfb
@@ -177,7 +178,9 @@ def unshared_word_translation(values: dict, share: float) -> float:
 def setting_cells(
     table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, floor: bool
 ) -> list[TableEntry]:
-    """Entries of a setting for one seed; of an untrained encoder µ and F1 alone.
+    """Table entries of one setting of a typology parameter for one seed: measures of µ and NER F1.
+
+    Of the untrained baseline µ and the F1 of the second language alone.
 
     Parameters
     ----------
@@ -199,6 +202,7 @@ def setting_cells(
     """
     seed = measure.checkpoint.seed
     dial, _, setting = row.partition(" | ")
+
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
     if dial == "overlap" and not floor:
         # words that are not shared, whose translation the others may have helped to learn
@@ -206,6 +210,7 @@ def setting_cells(
     entries = []
     for column, metric in metrics.items():
         entries.append(TableEntry(OURS, table, row, column, seed, (measure,), metric))
+
     if tagger_spec is None:
         return entries
     english, second = measure.checkpoint.languages
@@ -214,13 +219,14 @@ def setting_cells(
         tagger_metrics = {BASELINES[NAMES]: f1_second}
     else:
         tagger_metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
+
     for column, metric in tagger_metrics.items():
         entries.append(TableEntry(OURS, table, row, column, seed, (tagger_spec,), metric, 100.0))
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) -> list[TableEntry]:
-    """Entries of the typology parameters for one seed (study A).
+    """Table entries of the typology parameters (order, overlap, scrambling) for one seed: study A.
 
     Parameters
     ----------
@@ -242,6 +248,8 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
     train, dev, _ = laboratory_text(sizes)
     english_test = ner_records(scale, "test", train)
     table_entries = []
+
+    # Fake-English with one parameter changed, in training, development and test text alike
     for dial, settings in DIALS.items():
         for setting in settings:
             if not (all_settings or setting in DEFAULT_SETTINGS):
@@ -250,8 +258,10 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
             second_dev, _ = fake_english(dial, setting, dev)
             second_test, _ = fake_english(dial, setting, english_test)
             second = Language("enfake", corpus, chain)
+
             measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=False)
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
+
             row = dial_label(dial, setting)
             table_entries += setting_cells("dials", row, measure, tagger, floor)
     return table_entries
@@ -260,7 +270,7 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
 def preset_cells(
     scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
 ) -> list[TableEntry]:
-    """Entries of the preset languages for one seed (study B).
+    """Table entries of the preset languages, such as Spanish or Hindi, for one seed: study B.
 
     Parameters
     ----------
@@ -282,15 +292,18 @@ def preset_cells(
     train, dev, _ = laboratory_text(sizes)
     english_test = ner_records(scale, "test", train)
     table_entries = []
+
     for label, dials in presets.items():
         code = preset_code(label)
         second = Language(dials.get("name", code), set_typology(train, code, **dials))
         second_dev = set_typology(dev, code, **dials)
+
         measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=True)
         tagger = None
         if label != "en":  # English in another script has no names of its own
             second_test = set_typology(english_test, code, **dials)
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
+
         row = dial_label("preset", label)
         table_entries += setting_cells("presets", row, measure, tagger, floor)
     return table_entries
@@ -299,7 +312,7 @@ def preset_cells(
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = ""
 ) -> list[TableEntry]:
-    """Entries of both studies: typology parameters one at a time, and preset languages.
+    """Table entries of both studies: typology parameters one at a time, and preset languages.
 
     Parameters
     ----------
@@ -325,14 +338,17 @@ def cells(
     presets = select_presets(languages)
     sizes = laboratory_config(scale, "micro")
     model_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
+
     # the study is one of the microworld; K's study knows which corpora there are
     corpus_name = bilingual_config(scale, corpus).corpus
     if corpus != "auto" and corpus_name != "micro":
         return []
+
     # by default the first seeds run every setting, the others the default settings alone;
     # seeds that are asked for run every setting
     full_seeds = model_seeds if seeds else model_seeds[: min(3, sizes.seeds[0])]
     table_entries = []
+    # every row also for the untrained baseline
     for seed in model_seeds:
         is_full = seed in full_seeds
         for row, is_baseline in (("0 original", False), ("18 untrained", True)):
@@ -366,7 +382,7 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") 
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
-    """How far each row is from English in its typology parameter.
+    """How far each row's language is from English in its typology parameter, a row each.
 
     Parameters
     ----------
@@ -380,14 +396,20 @@ def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
         overlap and scrambling, the distance from English for a preset) and `tau` (Kendall's τ for
         all).
     """
-    # the last measure of a row: text and typology are the same for all seeds
-    measure_of_row = {(c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"}
+    # any measure of a row will do: text and typology are the same for all seeds
+    measure_of_row = {}
+    for entry in cells:
+        run = entry.runs[0]
+        if run.stage == "measure":
+            measure_of_row[entry.table, entry.row] = run
+
     rows = []
     for (table, row), measure in measure_of_row.items():
         dial, _, setting = row.partition(" | ")
         tau = word_order_agreement(measure.dev, measure.other or measure.dev)
         if setting == "inverted":
             tau = -tau  # the text is English; the reversal is a transform of token ids
+
         if dial == "preset":
             x = distance_from_english(setting)
         elif dial == "order":

@@ -206,7 +206,7 @@ def mu_spec(
     sentences: int,
     own_words: bool,
 ) -> MeasureSpec:
-    """Multilinguality µ between English and a second language.
+    """Measure of multilinguality µ between English and a second language (D section 2.2).
 
     Parameters
     ----------
@@ -226,15 +226,17 @@ def mu_spec(
     """
     if second != base.languages[1]:
         base = replace(base, languages=(base.languages[0], second), snapshots=())
+
     if not own_words:
-        return MeasureSpec(
-            base, dev, sentences=sentences, other=second_dev if second_dev != dev else None
-        )
-    texts = base.tokenizer.corpus, second.corpus
-    size = len(SPECIALS) + len(
-        corpus_word_types(texts[0]) | corpus_word_types(texts[1])
-    )  # a piece for every form
-    base = replace(base, tokenizer=TokenizerSpec(texts[0], size, "words", texts[1:]))
+        # the second language may be a transform of the English token ids, without text of its own
+        parallel_text = second_dev if second_dev != dev else None
+        return MeasureSpec(base, dev, sentences=sentences, other=parallel_text)
+
+    # one vocabulary with an entry for every word form of both languages
+    english, second_text = base.tokenizer.corpus, second.corpus
+    word_forms = corpus_word_types(english) | corpus_word_types(second_text)
+    size = len(SPECIALS) + len(word_forms)
+    base = replace(base, tokenizer=TokenizerSpec(english, size, "words", (second_text,)))
     return MeasureSpec(base, dev, words="dictionary", sentences=sentences, other=second_dev)
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #8de29d50
@@ -284,8 +286,9 @@ def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #726e51d0
 def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int = 200) -> float:
-    """Kendall's τ between word positions in aligned sentences of two languages, mean over
-    sentences.
+    """Agreement of two languages in word order: Kendall's τ between the positions of aligned words.
+
+    The mean over parallel sentences. The microworld knows which words are aligned.
 
     Parameters
     ----------
@@ -304,15 +307,17 @@ def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int =
 
     def annotated(text):
         parameters = {**dict(text.parameters), "sentences": sentences}
-        preset = text.source.partition("/")[2]
+        preset = text.source.partition("/")[2]  # `es` of `micro/es`
         return microworld.annotated_corpus(preset, text.part, **parameters)
 
+    # (pairs, 2): positions in the two texts of each pair of aligned words
     first_corpus = annotated(first)
     pairs = microworld.align_words(first_corpus, annotated(second))
     in_first_order = pairs[pairs[:, 0].argsort()]
     first_positions, second_positions = in_first_order.T
     sentence_ends = np.flatnonzero(np.diff(first_corpus.rows[first_positions])) + 1
 
+    # share of word pairs in the same order, less those in the reverse order
     def tau(positions):
         signs = np.sign(positions[None] - positions[:, None])
         return signs[np.triu_indices(len(positions), 1)].mean()
@@ -322,7 +327,7 @@ def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int =
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #df546ede
 def trend_test(x, y) -> tuple[float, float]:
-    """Spearman's ρ and its two-sided p.
+    """Spearman's rank correlation ρ and its two-sided p.
 
     Parameters
     ----------
@@ -341,8 +346,11 @@ def trend_test(x, y) -> tuple[float, float]:
     y = scipy.stats.rankdata(y)
     if len(set(x)) < 2 or len(set(y)) < 2:
         return float("nan"), float("nan")
+
     if len(x) > 8:
         return tuple(map(float, scipy.stats.spearmanr(x, y)))
+
+    # exact p: the share of permutations whose ρ is as far from 0, up to rounding
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
     rho = float(centred @ y)
     permuted = np.array(list(permutations(y))) @ centred
@@ -402,7 +410,7 @@ class StudyResults:
 def trend_over_models(
     findings: StudyResults, question: str, dial: str, by: str, column: str = ""
 ) -> EffectTest:
-    """Spearman's ρ between a column and the setting of a typology parameter, over all models.
+    """Test of Spearman's ρ between a column and the setting of a typology parameter, over all models.
 
     Parameters
     ----------
@@ -419,10 +427,13 @@ def trend_over_models(
     """
     settings = []
     values = []
-    for row in findings.settings[findings.settings.dial == dial].itertuples():
+    rows = findings.settings[findings.settings.dial == dial]
+    for row in rows.itertuples():
+        # one value a seed, all at the row's setting
         row_values = findings.at(row.row, column)
         values += list(row_values)
         settings += [row.x] * len(row_values)
+
     rho, p = trend_test(settings, values)
     comparison = f"Spearman of {column or findings.score} with {by}"
     return EffectTest(question, comparison, rho, p, len(values), TREND_WORDS)
@@ -462,8 +473,7 @@ def compare_rows(
     column: str = "",
     floors: bool = False,
 ) -> EffectTest:
-    """Contrast of two rows by Welch's test, of their values or of what they exceed their
-    baselines by.
+    """Contrast of two rows by Welch's test, of their values or of what exceeds their baselines.
 
     Parameters
     ----------
@@ -481,20 +491,32 @@ def compare_rows(
         Subtract each row's own baseline first.
     """
     groups = [findings.at(more, column), findings.at(less, column)]
+    weights = [1, -1]
     if floors:
-        groups += [
-            findings.at(more, findings.floors[findings.score]),
-            findings.at(less, findings.floors[findings.score]),
-        ]
-    e = contrast(groups, [1, -1, -1, 1][: len(groups)])
-    n = len(groups[0]) + len(groups[1])
-    p = 2 * min(e.p_above(), e.p_below()) if e.se == e.se else float("nan")
-    words = f"{column or findings.score}{' above its floor' if floors else ''}: {more} less {less}"
-    return EffectTest(question, words, e.value, p, n, CONTRAST_WORDS, *e.interval())
+        # (more - its baseline) - (less - its baseline)
+        baseline_column = findings.floors[findings.score]
+        groups += [findings.at(more, baseline_column), findings.at(less, baseline_column)]
+        weights += [-1, 1]
+
+    difference = contrast(groups, weights)
+    n_values = len(groups[0]) + len(groups[1])
+    if np.isnan(difference.se):
+        p = float("nan")  # a single seed has no variance
+    else:
+        p = 2 * min(difference.p_above(), difference.p_below())
+
+    score = column or findings.score
+    if floors:
+        score += " above its floor"
+    comparison = f"{score}: {more} less {less}"
+    interval = difference.interval()
+    return EffectTest(
+        question, comparison, difference.value, p, n_values, CONTRAST_WORDS, *interval
+    )
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #0cc3b3fa
 def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
-    """The tests with p adjusted by Holm's correction over all of them, and their verdicts.
+    """The tests with verdicts, from p adjusted by Holm's correction over all tests of the study.
 
     Parameters
     ----------
@@ -504,15 +526,20 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
         Name of the scale; nothing is decided at `smoke`.
     """
 
-    def verdict(answer, p):
+    def verdict(test, p):
         if scale == "smoke":
             return "not tested"
         if np.isnan(p):
             return "no interval: give more seeds"
-        return "inconclusive" if p >= 0.05 else answer.words[answer.effect < 0]
+        if p >= 0.05:
+            return "inconclusive"
+        word_if_positive, word_if_negative = test.words
+        return word_if_negative if test.effect < 0 else word_if_positive
 
-    adjusted = holm([a.p for a in answers])
-    return [replace(a, adjusted=p, verdict=verdict(a, p)) for a, p in zip(answers, adjusted)]
+    adjusted = holm([test.p for test in answers])
+    return [
+        replace(test, adjusted=p, verdict=verdict(test, p)) for test, p in zip(answers, adjusted)
+    ]
 
 
 def effect_tests_frame(answers: list[EffectTest]) -> pd.DataFrame:

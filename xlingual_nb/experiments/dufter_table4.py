@@ -90,8 +90,9 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #092dbefb
 def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -> OrderSpec:
-    """Kendall's tau between the word orders of English and another language, by a model's word
-    alignment (D appendix B.2).
+    """Kendall's tau between the word orders of English and another language (D appendix B.2).
+
+    Words are aligned by the model's own vectors, in parallel development text.
 
     Parameters
     ----------
@@ -103,9 +104,12 @@ def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -
         Language code.
     """
     pair = "en", language
+
     if uses_microworld(sizes):
         texts = tuple(language_corpus(sizes, l, "dev") for l in pair)
         return OrderSpec(pair, texts, spec, words="spaces")
+
+    # real text: XNLI is parallel in all its languages
     nli_texts = []
     for l in pair:
         records_of_language = labelled_split(sizes, spec, "nli", l, "dev").records
@@ -114,8 +118,9 @@ def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -
 
 
 def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
-    """POS tagging by a linear probe two thirds up the frozen model, learnt in English and tested
-    in every language of the microworld.
+    """POS tagging by a linear probe two thirds up the frozen model.
+
+    It is learnt in English and tested in every language of the microworld.
 
     Parameters
     ----------
@@ -125,6 +130,7 @@ def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
         Pretraining run of the model.
     """
 
+    # sentences of the NER data carry parts of speech as well
     def pos_split(language, part):
         split = labelled_split(sizes, spec, "ner", language, part)
         return replace(split, records=replace(split.records, task="pos"))
@@ -146,8 +152,9 @@ TAGS = "POS Acc."
 def order_row_cells(
     sizes: BilingualConfig, spec: PretrainSpec, row: str, language: str
 ) -> list[TableEntry]:
-    """Entries of a row of Table 4: word order by the model's alignment and, in the microworld,
-    the true order, the quality of the alignment, and POS accuracy.
+    """Table entries of a row of D's Table 4: word order by the model's own alignment.
+
+    In the microworld also the true order, the quality of the alignment, and POS accuracy.
 
     Parameters
     ----------
@@ -174,6 +181,8 @@ def order_row_cells(
     has_order = language != "en"  # English has no distance to itself
     if has_order:
         add(TAU, order_run, "root")
+
+    # real text has no gold alignment
     if not uses_microworld(sizes):
         return cells
     if has_order:
@@ -184,7 +193,7 @@ def order_row_cells(
 
 
 def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """Entries of D's Table 4 for one model, with its baselines.
+    """Table entries of D's Table 4 for one model: word order, NLI and POS by language, and baselines.
 
     Parameters
     ----------
@@ -201,15 +210,18 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     languages = table4_languages(sizes)
     if len(languages) < 4:
         return []
+
     spec = multilingual_spec(sizes, seed)
     nli_runs = (nli_spec(sizes, spec, "en", languages[1:]),)
     cells = []
+
     for language in languages:
         cells += order_row_cells(sizes, spec, language, language)
         cells += order_row_cells(sizes, untrained_spec(spec), f"untrained | {language}", language)
         for row, metric in ((language, "accuracy"), (f"majority class | {language}", "majority")):
             name = f"{metric} {language}|{language}"
             cells.append(TableEntry(PAPER, TABLE, row, XNLI, seed, nli_runs, name, 100.0))
+
     order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)
     for column in order_columns:
         # English agrees with its own order
@@ -218,7 +230,7 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #a1fe2723
 def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
-    """Pearson's r over languages between word order and transfer, with its 95% interval.
+    """Pearson's r over languages between word order and transfer, with its 95% interval (D Table 4).
 
     Parameters
     ----------
@@ -238,10 +250,13 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
     import pandas as pd
     from scipy.stats import pearsonr
 
-    results = []
+    # labels with | are baselines
     languages = [row for row in numbers.index if "|" not in row]
     names = [name for name in names if {name, order} <= set(numbers)]
+
+    results = []
     for name, with_english in product(names, (False, True)):
+        # English agrees fully with its own order and is the source: it can make the correlation alone
         rows = [row for row in languages if with_english or row != "en"]
         pair = numbers.loc[rows, [order, name]].dropna()
         is_constant = pair.nunique().min() < 2
@@ -250,9 +265,9 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
         r = pearsonr(*pair.to_numpy().T)
         interval = r.confidence_interval()
         results.append((order, name, with_english, len(pair), r.statistic, *interval))
-    return pd.DataFrame(
-        results, columns=["order", "transfer", "with English", "languages", "r", "from", "to"]
-    )
+
+    columns = ["order", "transfer", "with English", "languages", "r", "from", "to"]
+    return pd.DataFrame(results, columns=columns)
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #7b7a5eac
 EXTERNAL_TABLE = "brought"
@@ -260,8 +275,9 @@ SCORES = ("root", "coefficient", "share")
 
 
 def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]:
-    """Entries of Kendall's tau by the word alignment of an external checkpoint, in each language
-    of XNLI.
+    """Table entries of Kendall's tau by the word alignment of an external checkpoint.
+
+    One row for each language of XNLI in the data folder, beside English.
 
     Parameters
     ----------
@@ -286,11 +302,14 @@ def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]
         "no XNLI to align: set XLINGUAL_DATA to a data folder with nli/xnli.dev.LANGUAGE.tsv, or leave out "
         "the checkpoint",
     )
+
     model = ExternalCheckpointSpec(folder, Path(folder).name)
     cells = []
+
     for language in languages:
         texts = tuple(records.RecordsSpec("nli", f"xnli/{l}", "dev") for l in ("en", language))
         run = OrderSpec(("en", language), texts, model, sentences=sentences)
+        # three normalisations of the distance
         cells += [
             TableEntry(OURS, EXTERNAL_TABLE, language, score, 0, (run,), score) for score in SCORES
         ]

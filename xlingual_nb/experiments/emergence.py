@@ -74,7 +74,7 @@ def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
 
 
 def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """Pretraining behind a row, with snapshots.
+    """Pretraining of the model behind a row, with snapshots along training.
 
     Parameters
     ----------
@@ -93,18 +93,20 @@ def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     require(row in TITLES, f"row {row!r}: choose one of {', '.join(TITLES)}")
     if row in knn_replace.REPLACEMENTS:
         spec = knn_replace.table1_spec(row, sizes, seed)
-    elif row in ("permuted", "unigram"):
-        original = row_spec("0 original", sizes, seed)
-        change = {"permuted": permuted_languages, "unigram": frequency_languages}[row]
-        spec = change(original)
+    elif row == "permuted":
+        spec = permuted_languages(row_spec("0 original", sizes, seed))
+    elif row == "unigram":
+        spec = frequency_languages(row_spec("0 original", sizes, seed))
     else:
         spec = row_spec(row, sizes, seed)
+
+    # percent of the training steps
     snapshots = sizes.snapshots if sizes.scale == "smoke" else SNAPSHOTS
     return replace(spec, snapshots=snapshots)
 
 # %% ../../nbs/18_emergence.ipynb #a4fddefa
 def select_rows(rows: str) -> list[str]:
-    """Rows that the parameter `rows` names.
+    """Labels of the rows that the notebook's parameter `rows` names.
 
     Parameters
     ----------
@@ -123,11 +125,15 @@ def select_rows(rows: str) -> list[str]:
     """
     if rows in ("front", "all"):
         return list(FRONT if rows == "front" else TITLES)
+
+    # a row is named by its label, or by the identifier that it begins with: "3" of "3 inv-order"
     selected = []
-    for label in (part.strip() for part in rows.split(",")):
+    for label in (name.strip() for name in rows.split(",")):
         matches = [row for row in TITLES if label in (row, row.partition(" ")[0])]
-        names = ", ".join(row.partition(" ")[0] for row in TITLES)
-        require(matches, f"rows={rows!r}: there is no row {label!r}; choose front, all or {names}")
+        choices = ", ".join(row.partition(" ")[0] for row in TITLES)
+        require(
+            matches, f"rows={rows!r}: there is no row {label!r}; choose front, all or {choices}"
+        )
         selected += matches
     return selected
 
@@ -140,7 +146,7 @@ def cells(
     languages: str = "",
     own: str = "",
 ) -> list[TableEntry]:
-    """Entries of word translation along training.
+    """Table entries of word translation at layer 0 along training, and at its end.
 
     Parameters
     ----------
@@ -173,8 +179,9 @@ def cells(
         n_seeds = N_SEEDS["front" if row in FRONT else "single"]
         for seed in choose_seeds(seeds, 1 if scale == "smoke" else n_seeds, SEEDS):
             spec = model_spec(row, sizes, seed)
+
+            # percent of the training steps; None is the end
             points = [point for point in SHOWN if point in spec.snapshots]
-            # None is the end of training
             for percent, (column, name) in product((*points, None), COLUMNS.items()):
                 run = TranslationSpec(spec, percent)
                 table_entries.append(

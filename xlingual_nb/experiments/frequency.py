@@ -57,7 +57,9 @@ def belongs_here(claim) -> bool:
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list[TableEntry]:
-    """Entries of Table 3.
+    """Table entries of K et al.'s Table 3: word frequency as the only property in common.
+
+    In its `frequency based` rows the target's words are drawn by frequency alone (unigram text).
 
     Parameters
     ----------
@@ -85,10 +87,12 @@ def cells(
         If the scale, corpus, a language or a claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
+
     table_cells = []
     for seed in choose_seeds(seeds, sizes.seeds[0]):
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
+            # the same pair of languages with real text, and with words drawn from its unigram frequencies
             for kind, frequency in KINDS.items():
                 spec = bbert_spec(sizes, pair, seed, frequency=frequency)
                 table_cells += evaluation_cells(

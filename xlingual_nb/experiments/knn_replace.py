@@ -92,8 +92,9 @@ def space_spec(
     source="same",
     draw=0,
 ) -> SpaceSpec:
-    """Monolingual word vectors mapped into the space of the first language (D section 4); three
-    or more languages by rotation alone.
+    """Monolingual word vectors mapped into the space of the first language (D section 4).
+
+    Two languages are mapped by VecMap, three or more by rotation alone.
 
     Parameters
     ----------
@@ -113,6 +114,7 @@ def space_spec(
     draw : int
         Number of the set of seeds for the word vectors.
     """
+    # draws share no seed: draw 1 of two languages has seeds 2 and 3
     first_seed = draw * len(languages)
     monolingual = []
     for seed, language in enumerate(languages, start=first_seed):
@@ -126,11 +128,14 @@ def space_spec(
             max_tokens=longest,
         )
         monolingual.append(vectors_of_language)
+
+    # the even words supervise; the odd ones are left for testing
+    dictionary = Dictionary(source, "even") if fit == "known" else None
     return SpaceSpec(
         tuple(monolingual),
         fit,
         rotation=len(languages) > 2,
-        dictionary=Dictionary(source, "even") if fit == "known" else None,
+        dictionary=dictionary,
         min_count=vectors.least,
     )
 
@@ -154,7 +159,9 @@ def laboratory_space_spec(sizes: LaboratoryConfig, fit: str = "vecmap", draw: in
 
 
 def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """Pretraining behind a row of Table 1, with snapshots for the two rows of Figure 7.
+    """Pretraining of the model behind a row of D's Table 1, with the rows of knn-replace (section 4).
+
+    The two rows of Figure 7 keep snapshots along training.
 
     Parameters
     ----------
@@ -167,14 +174,16 @@ def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     """
     if row in UNCHANGED_ROWS:
         return laboratory.row_spec(row, sizes, seed)
-    how = REPLACEMENTS[row]
+
+    # the original model, with some masked words replaced by neighbours from the other language
+    replacement = REPLACEMENTS[row]
     original = laboratory.row_spec("0 original", sizes, seed)
     points = original.snapshots if row in FIGURE7_ROWS else ()
     return replace(
         original,
-        masking=how.masking,
-        neighbours=laboratory_space_spec(sizes, how.fit),
-        nearest=how.nearest,
+        masking=replacement.masking,
+        neighbours=laboratory_space_spec(sizes, replacement.fit),
+        nearest=replacement.nearest,
         snapshots=points,
     )
 
@@ -185,8 +194,9 @@ MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
 
 
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[TableEntry]:
-    """Entries of word translation by a mapping (P@1 and MRR), from the first language to each
-    other and back, on the odd words of a dictionary.
+    """Table entries of word translation by mapped vectors: P@1 and MRR on the odd dictionary words.
+
+    From the first language to each other and back.
 
     Parameters
     ----------
@@ -209,6 +219,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
     first, *targets = languages
     dictionary = Dictionary(source, "odd")
     table_entries = []
+
     for (name, fit), draw, target in product(FITS.items(), draws, targets):
         run = WordSpec(
             make_space(fit, draw),
@@ -217,6 +228,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
             dictionary,
             sentences=LOOKUP_SENTENCES,
         )
+
         table_entries += mapping_row(paper, name, run, draw)
         if fit == "nothing":
             # chance is the same for every mapping
@@ -241,11 +253,6 @@ def mapping_row(
         Number of the set of seeds.
     columns : dict[str, str]
         Metric of each column.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     one, target = run.pair
     return [
@@ -255,7 +262,7 @@ def mapping_row(
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
-    """Entries of Table 1, Figure 7 and the mappings of English and Fake-English.
+    """Table entries of D's Table 1 and Figure 7, and of the mappings of English and Fake-English.
 
     Parameters
     ----------
@@ -263,15 +270,11 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     train, dev, _ = laboratory_text(sizes)
     paper = reference_paper(sizes)
     table_entries = []
+
     for row in (*UNCHANGED_ROWS, *REPLACEMENTS):
         n_seeds = sizes.seeds[0 if row in FIGURE7_ROWS else 2]
         for seed in choose_seeds(seeds, n_seeds, laboratory.SEEDS):
@@ -280,11 +283,15 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
             if row in FIGURE7_ROWS:
                 curve = laboratory.row_cells("figure6", row, measure, paper)
                 table_entries += [replace(entry, table="figure7") for entry in curve]
+
+    # `same`: a word and its copy in Fake-English are translations
     languages = laboratory.language_pair(train, set(), sizes.language)
     draws = choose_seeds(seeds, sizes.seeds[2])
-    return table_entries + mapping_cells(
-        paper, languages, lambda *how: laboratory_space_spec(sizes, *how), draws, "same"
-    )
+
+    def mapped_space(fit, draw):
+        return laboratory_space_spec(sizes, fit, draw)
+
+    return table_entries + mapping_cells(paper, languages, mapped_space, draws, "same")
 
 # %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
@@ -346,7 +353,7 @@ def script_nli_records(sizes: TrilingualConfig, language: str, part: str) -> Lab
 
 # %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
-    """Switches of `base_model_spec` behind each row of Table 3, and behind our further rows.
+    """Switches of `base_model_spec` behind each row of D's Table 3, and of further rows of ours.
 
     Parameters
     ----------
@@ -358,12 +365,12 @@ def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
     dict[str, dict]
         By label.
     """
+    inverted_column = language_column(sizes.targets[0])
+    separate_inputs = dict(lang_pos=True, shift_special=True, masking="no_random")
     return {
         "0-base original": {},
-        f"3-base inv-order[{language_column(sizes.targets[0])}]": dict(inverted=True),
-        "8-base lang-pos;shift-special;no-random": dict(
-            lang_pos=True, shift_special=True, masking="no_random"
-        ),
+        f"3-base inv-order[{inverted_column}]": dict(inverted=True),
+        "8-base lang-pos;shift-special;no-random": separate_inputs,
         "30-base knn-replace": dict(masking="knn"),
         "30-base knn-replace (released)": dict(masking="knn_first"),
         "30-base knn-replace (half of the words known)": dict(masking="knn", fit="known"),
@@ -431,13 +438,17 @@ def base_model_spec(
     languages = [Language(name, script_corpus(sizes, name)) for name in names]
     first, *corpora = [l.corpus for l in languages]
     tokenizer = TokenizerSpec(first, sizes.pieces, sizes.kind, tuple(corpora))
+
+    # positions and segments for each language to have its own, also in the rows that share them
     shape, training = sizes.base
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))
     if masking.startswith("knn"):
         switches["neighbours"] = base_space_spec(sizes, languages, tokenizer, fit)
         switches["nearest"] = sizes.nearest
+
     if inverted:
         languages[1] = replace(languages[1], transforms=("inv_order",))
+
     return PretrainSpec(
         tuple(languages), tokenizer, shape, training, masking, seed=seed, **switches
     )
@@ -463,7 +474,7 @@ def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
 
 
 def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
-    """Entries of Table 3, of our further rows and of the baselines, as shares.
+    """Table entries of D's Table 3 (XNLI), of further rows of ours and of the baselines, as shares.
 
     Parameters
     ----------
@@ -471,40 +482,36 @@ def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
-    table_entries = []
     languages = ("en", *sizes.targets)
     paper = reference_paper(sizes)
 
-    def cells(row, run, metric):
+    # metrics are named by language, as in `accuracy de|de`: premise and hypothesis in German
+    def entries_of_row(row, run, metric):
         return [
-            TableEntry(paper, "table3", row, language_column(l), run_seed, (run,), metric.format(l))
+            TableEntry(paper, "table3", row, language_column(l), seed, (run,), metric.format(l))
             for l in languages
         ]
 
-    for run_seed in choose_seeds(seeds, sizes.seeds, XNLI_SEEDS):
-        base = base_model_spec(sizes, run_seed)
+    table_entries = []
+    for seed in choose_seeds(seeds, sizes.seeds, XNLI_SEEDS):
+        base = base_model_spec(sizes, seed)
         specs = {
-            row: base_model_spec(sizes, run_seed, **switches)
+            row: base_model_spec(sizes, seed, **switches)
             for row, switches in table3_switches(sizes).items()
         }
-        specs |= {
-            "untrained": untrained_spec(base),
-            "never saw the target": source_only_spec(base),
-        }
+        specs["untrained"] = untrained_spec(base)
+        specs["never saw the target"] = source_only_spec(base)
         for row, spec in specs.items():
-            table_entries += cells(row, table3_nli_spec(sizes, spec), "accuracy {0}|{0}")
+            table_entries += entries_of_row(row, table3_nli_spec(sizes, spec), "accuracy {0}|{0}")
+
         run = table3_nli_spec(sizes, untrained_spec(base))
-        table_entries += cells("majority class", run, "majority {0}|{0}")
-        without = NliFloorsSpec(run.train, run.tests, run.tests[0][0])
+        table_entries += entries_of_row("majority class", run, "majority {0}|{0}")
+        without_lexicon = NliFloorsSpec(run.train, run.tests, run.tests[0][0])
         for name in FLOORS:
-            table_entries += cells(name, without, name + " {0}|{0}")
-        table_entries += cells(CEILING, without, CEILING + " {0}|{0}")[:1]
+            table_entries += entries_of_row(name, without_lexicon, name + " {0}|{0}")
+        # the ceiling: English with its true lexicon, one column
+        table_entries += entries_of_row(CEILING, without_lexicon, CEILING + " {0}|{0}")[:1]
     return table_entries
 
 # %% ../../nbs/08_knn_replace.ipynb #fe61ea27
@@ -514,7 +521,7 @@ TABLES = "table1", "table3"
 def study_configs(
     scale: str, corpus="auto", languages="", own=""
 ) -> tuple[LaboratoryConfig | None, TrilingualConfig | None]:
-    """Sizes of the laboratory and of Table 3, for what a corpus has of the two.
+    """Settings of the laboratory (Table 1) and of Table 3, for what a corpus has of the two.
 
     Parameters
     ----------
@@ -539,20 +546,23 @@ def study_configs(
     """
     if languages or own:
         return None, trilingual_config(scale, corpus, languages, own)
+
     if corpus == "auto":
         corpus = laboratory_config(scale).corpus
-    corpora = list_corpora("dufter2020", scale), list_corpora("dufter2020xnli", scale)
-    check_choice("corpus", corpus, tuple(dict.fromkeys([*corpora[0], *corpora[1]])))
-    return (
-        laboratory_config(scale, corpus) if corpus in corpora[0] else None,
-        trilingual_config(scale, corpus) if corpus in corpora[1] else None,
-    )
+    laboratory_corpora = list_corpora("dufter2020", scale)
+    table3_corpora = list_corpora("dufter2020xnli", scale)
+    choices = dict.fromkeys([*laboratory_corpora, *table3_corpora])  # without repeats, in order
+    check_choice("corpus", corpus, tuple(choices))
+
+    small = laboratory_config(scale, corpus) if corpus in laboratory_corpora else None
+    large = trilingual_config(scale, corpus) if corpus in table3_corpora else None
+    return small, large
 
 
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Entries of the tables and of Figure 7.
+    """Table entries of D's Tables 1 and 3 and Figure 7, for knn-replace (section 4).
 
     Parameters
     ----------
@@ -579,19 +589,20 @@ def cells(
     InputError
         If the scale, corpus, language or table does not exist, or there are fewer seeds.
     """
-    small, large = study_configs(scale, corpus, languages, own)
+    laboratory_sizes, table3_sizes = study_configs(scale, corpus, languages, own)
     tables = select_tables(only, TABLES)
     table_entries = []
-    if small and "table1" in tables:
-        table_entries += laboratory_cells(small, seeds)
-    if large and "table3" in tables:
-        table_entries += table3_cells(large, seeds)
-        table_entries += base_mapping_cells(large, seeds)
+    # a corpus may have one of the two studies alone
+    if laboratory_sizes and "table1" in tables:
+        table_entries += laboratory_cells(laboratory_sizes, seeds)
+    if table3_sizes and "table3" in tables:
+        table_entries += table3_cells(table3_sizes, seeds)
+        table_entries += base_mapping_cells(table3_sizes, seeds)
     return table_entries
 
 
 def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
-    """Entries of word translation by the mappings of English and the targets of Table 3.
+    """Table entries of word translation by the mappings of English and the targets of Table 3.
 
     Parameters
     ----------
@@ -599,11 +610,6 @@ def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seeds : int
         Number of seeds; 0 takes the scale's own.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     model = base_model_spec(sizes, XNLI_SEEDS[0])
 
@@ -634,10 +640,5 @@ def grid(
         Target languages of Table 3 with commas between; empty takes the section's own.
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
-
-    Returns
-    -------
-    list
-        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own))

@@ -51,7 +51,7 @@ AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trai
 
 
 def table_rows(table: str) -> list[str]:
-    """Labels of the rows of a published table that this notebook reproduces.
+    """Labels of the rows of one of D's tables or figures that this notebook reproduces.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ def table_rows(table: str) -> list[str]:
         return ["0 original", "15 overparam"]
     if table == "figure5":
         return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
+
+    # knn-replace is in notebook 08
     left_out = ["knn-replace"]
     if table.endswith(MATCHED):
         left_out.append("overparam")
@@ -88,7 +90,7 @@ SWITCHES = (
 
 
 def parse_row_label(row: str) -> tuple[str, set[str], float]:
-    """Identifier, switches and length of training of a row label.
+    """Identifier, switches and length of training that a row label of D's tables states.
 
     Parameters
     ----------
@@ -110,11 +112,15 @@ def parse_row_label(row: str) -> tuple[str, set[str], float]:
         raise InputError(
             f"row {row!r}: write it as '3 inv-order' or '17 lang-pos;no-random (250 epochs)'"
         )
+
     ident, names, epochs = match.groups()
-    for name in names.split(";"):
-        if name not in SWITCHES:
-            raise unknown_key_error(f"row {row!r}", name, SWITCHES)
-    return ident, set(names.split(";")), int(epochs or 100) / 100
+    switches = names.split(";")
+    for switch in switches:
+        if switch not in SWITCHES:
+            raise unknown_key_error(f"row {row!r}", switch, SWITCHES)
+
+    # the paper trains for 100 epochs unless the label says otherwise
+    return ident, set(switches), int(epochs or 100) / 100
 
 # %% ../../nbs/07_laboratory.ipynb #9993d952
 def language_pair(
@@ -173,29 +179,33 @@ def row_spec(
     is_large = "overparam" in switches
     is_untrained = "untrained" in switches
     is_released = reading == "released"
+
     training = sizes.large_training if is_large else sizes.training
     epochs = 0 if is_untrained else round(training.epochs * length * longer)
     if "no-parallel" in switches:
         epochs *= 2  # each language has half of the text
+
     masking = "original"
     if "no-random" in switches:
         masking = "no_random_released" if is_released else "no_random"
+
     if is_released:
         training = replace(training, early_epsilon=True, still_pad=True)
         if is_untrained:
             # the released code trains its untrained row for one step
             train = replace(train, parameters=train.parameters + (("sentences", 2),))
             epochs = 1
+
     return PretrainSpec(
         language_pair(train, switches, sizes.language),
         tokenizer,
-        sizes.large if is_large else sizes.small,
-        replace(training, epochs=epochs),
-        masking,
-        "lang-pos" in switches,
-        "shift-special" in switches,
-        seed,
-        sizes.snapshots if ident in ("0", "15") else (),
+        shape=sizes.large if is_large else sizes.small,
+        training=replace(training, epochs=epochs),
+        masking=masking,
+        lang_pos="lang-pos" in switches,
+        shift_special="shift-special" in switches,
+        seed=seed,
+        snapshots=sizes.snapshots if ident in ("0", "15") else (),  # the curves of D's Figure 6
         visible_padding=is_released,
     )
 
@@ -218,7 +228,7 @@ SEEDS = (0, 42, 43, *range(100, 197))  # D Table 9 names the first five
 
 
 def select_rows(rows: str, parameter: str = "rows") -> set[str]:
-    """Identifiers of the rows that a parameter names.
+    """Identifiers of the rows that a notebook's parameter names.
 
     Parameters
     ----------
@@ -234,11 +244,13 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
     """
     labels = [*table_rows("table1"), *table_rows("table2"), *table_rows("table10")]
     row_ids = {parse_row_label(label)[0] for label in labels}
+
     groups = {"all": row_ids, "small": row_ids - set(LARGE)}
     requested = groups[rows] if rows in groups else {r.strip() for r in rows.split(",")}
-    if wrong := sorted(requested - row_ids):
+
+    if unknown := sorted(requested - row_ids):
         raise InputError(
-            f"{parameter}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
+            f"{parameter}={rows!r}: there is no row {unknown[0]!r}; choose all, small or some of "
             f"{', '.join(sorted(row_ids))}"
         )
     return requested
@@ -247,8 +259,10 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
 def row_cells(
     table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
 ) -> list[TableEntry]:
-    """Entries of a row for one seed: its columns; on a curve (`figure6`) every point of it; of
-    `figure5` the diagonal.
+    """Table entries of a row for one seed: a column each.
+
+    Of the learning curves (`figure6`), every snapshot; of `figure5`, the diagonal of the matrix of
+    position similarities.
 
     Parameters
     ----------
@@ -270,15 +284,17 @@ def row_cells(
     """
     model = measure.checkpoint
     metrics = {"diagonal": "diagonal"} if table == "figure5" else columns
+
+    # a curve is measured at each snapshot of the training; None is its end
     is_curve = table == "figure6"
-    # None is the end of training
     points = (*model.snapshots, None) if is_curve else (None,)
     step = "step" if is_curve else ""
+
     table_entries = []
-    for point, (column, name) in product(points, metrics.items()):
+    for point, (column, metric) in product(points, metrics.items()):
         run = replace(measure, percent=point)
         table_entries.append(
-            TableEntry(paper, table, row, column, model.seed, (run,), name, step=step)
+            TableEntry(paper, table, row, column, model.seed, (run,), metric, step=step)
         )
     return table_entries
 
@@ -292,7 +308,7 @@ def cells(
     languages: str = "",
     own="",
 ) -> list[TableEntry]:
-    """Entries of the tables and curves.
+    """Table entries of D's Tables 1, 2 and 10 and Figures 5 and 6, also at matched fit.
 
     Parameters
     ----------
@@ -326,13 +342,17 @@ def cells(
     if sizes.longer:
         select_rows(",".join(sizes.longer), "longer")
     check_choice("reading", reading, ("paper", "released"))
+
     _, dev, _ = laboratory_text(sizes)
     words = "content" if reading == "paper" else "all"
     paper = reference_paper(sizes)
+
     tables = ["table1", "table2", "table10", "figure5", "figure6"]
     if sizes.longer:
         tables += AT_LIKE_FIT
+
     table_entries = []
+    # at matched fit, rows that fit their text worse train for longer, and show for how long
     for table in tables:
         is_matched_fit = table in AT_LIKE_FIT
         columns = COLUMNS | LENGTH if is_matched_fit else COLUMNS

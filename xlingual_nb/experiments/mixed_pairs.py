@@ -44,8 +44,9 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in LANGUA
 def language_pair_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, target: str, metric: str = "accuracy"
 ) -> list[TableEntry]:
-    """Entries of one model: the same test pairs with premise and hypothesis in every combination
-    of languages.
+    """Table entries of one model in K et al.'s Table 11: XNLI by language of premise and hypothesis.
+
+    The test pairs are the same in every combination of languages.
 
     Parameters
     ----------
@@ -66,28 +67,25 @@ def language_pair_cells(
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     make_spec = nli_baselines_spec if metric in FLOORS else nli_spec
-    language = {"enfake": "enfake", "target": target}
-    paper = reference_paper(sizes)
     run = make_spec(sizes, spec, "enfake", (target,))
-    return [
-        TableEntry(
-            paper,
-            "table11",
-            row,
-            column,
-            spec.seed,
-            (run,),
-            f"{metric} {language[p]}|{language[h]}",
-            100.0,
+    paper = reference_paper(sizes)
+    code = {"enfake": "enfake", "target": target}
+
+    table_entries = []
+    for column, (premise, hypothesis) in zip(COLUMNS, LANGUAGE_PAIRS):
+        name = f"{metric} {code[premise]}|{code[hypothesis]}"
+        table_entries.append(
+            TableEntry(paper, "table11", row, column, spec.seed, (run,), name, unit=100.0)
         )
-        for column, (p, h) in zip(COLUMNS, LANGUAGE_PAIRS)
-    ]
+    return table_entries
 
 # %% ../../nbs/06_mixed_pairs.ipynb #e95aa582
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Entries of Table 11; none on a corpus without a second language.
+    """Table entries of K et al.'s Table 11: premise and hypothesis in different languages.
+
+    None on a corpus without a second language.
 
     Parameters
     ----------
@@ -117,24 +115,21 @@ def cells(
     for seed in choose_seeds(seeds, sizes.seeds.main):
         for target in sizes.targets:
             spec = bbert_spec(sizes, ("enfake", target), seed)
+            untrained = untrained_spec(spec)
             table_entries += language_pair_cells(sizes, f"enfake-{target} | {target}", spec, target)
-            table_entries += language_pair_cells(
-                sizes, f"untrained | enfake | {target}", untrained_spec(spec), target
-            )
-            source_only = language_pair_cells(
-                sizes,
-                f"never saw the target | enfake | {target}",
-                source_only_spec(spec),
-                target,
-            )
-            table_entries += [c for c in source_only if c.column != "XNLI enfake-enfake"]
-            table_entries += language_pair_cells(
-                sizes, f"majority class | {target}", untrained_spec(spec), target, metric="majority"
-            )
+
+            # baselines
+            row = f"untrained | enfake | {target}"
+            table_entries += language_pair_cells(sizes, row, untrained, target)
+            row = f"never saw the target | enfake | {target}"
+            source_only = language_pair_cells(sizes, row, source_only_spec(spec), target)
+            # where both sides are Fake-English, the model has seen all that it needs
+            table_entries += [e for e in source_only if e.column != "XNLI enfake-enfake"]
+            row = f"majority class | {target}"
+            table_entries += language_pair_cells(sizes, row, untrained, target, "majority")
             for name in FLOORS:
-                table_entries += language_pair_cells(
-                    sizes, f"{name} | enfake | {target}", spec, target, metric=name
-                )
+                row = f"{name} | enfake | {target}"
+                table_entries += language_pair_cells(sizes, row, spec, target, name)
     return deduplicate(table_entries)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297

@@ -47,7 +47,7 @@ def belongs_here(claim) -> bool:
 
 # %% ../../nbs/05_objective.ipynb #9af59055
 def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> PretrainSpec:
-    """Pretraining of the model behind a column of Tables 8, 9 and 10.
+    """Pretraining of the model behind a column of K et al.'s Tables 8, 9 and 10.
 
     Parameters
     ----------
@@ -60,12 +60,16 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
     seed : int
         Seed of the model.
     """
+    # Table 8: next-sentence prediction, on pairs of segments in both columns
     if column in TABLES["table8"]:
-        return bbert_spec(
-            sizes, pair, seed, **sizes.paired._asdict(), inputs="pairs", nsp=column == "NSP"
-        )
+        switches = sizes.paired._asdict()
+        return bbert_spec(sizes, pair, seed, **switches, inputs="pairs", nsp=column == "NSP")
+
+    # Table 9: a separator token of its own for each language
     if column in TABLES["table9"]:
         return bbert_spec(sizes, pair, seed, markers=column == "With Lang-id")
+
+    # Table 10: the vocabulary
     kind, size = {
         "Char": ("characters", sizes.characters),
         "WordPiece": (sizes.kind, sizes.pieces),
@@ -78,8 +82,9 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
 def column_cells(
     sizes: BilingualConfig, table: str, column: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Entries of a column for one target: Fake-English, the target, the Δ between them, and the
-    baselines.
+    """Table entries of one column of K et al.'s Tables 8 to 10, for one target.
+
+    They are the scores in Fake-English and in the target, the Δ between them, and the baselines.
 
     Parameters
     ----------
@@ -101,17 +106,19 @@ def column_cells(
     """
     pair = ("enfake", target)
     name = f"enfake-{target} | enfake"
-    tasks = (f"XNLI {column}", f"NER {column}", "")
+    score_columns = (f"XNLI {column}", f"NER {column}", "")  # no retrieval
     spec = variant_spec(sizes, column, pair, seed)
+
     table_entries = []
     for language in pair:
-        table_entries += evaluation_cells(
-            sizes, table, f"{name} | {language}", spec, pair, language, tasks
-        )
+        row = f"{name} | {language}"
+        table_entries += evaluation_cells(sizes, table, row, spec, pair, language, score_columns)
+    row = f"{name} | Δ"
     table_entries += evaluation_cells(
-        sizes, table, f"{name} | Δ", spec, pair, target, tasks, minus="enfake"
+        sizes, table, row, spec, pair, target, score_columns, minus="enfake"
     )
-    return table_entries + baseline_cells(sizes, table, pair, spec, tasks)
+    table_entries += baseline_cells(sizes, table, pair, spec, score_columns)
+    return table_entries
 
 
 def with_table_fine_tuning(sizes: BilingualConfig, table: str) -> BilingualConfig:
@@ -139,7 +146,9 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Entries of Tables 8 to 10; none on a corpus without a second language.
+    """Table entries of K et al.'s Tables 8 to 10: next-sentence prediction, language markers, subwords.
+
+    None on a corpus without a second language.
 
     Parameters
     ----------
@@ -169,10 +178,12 @@ def cells(
         If the scale, corpus, a language, table or claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
-    names = select_tables(only, TABLES)
+    tables = select_tables(only, TABLES)
+
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.rest):
-        for table, target in product(names, sizes.targets):
+        for table, target in product(tables, sizes.targets):
+            # Table 10 may be fine-tuned otherwise than the others
             table_sizes = with_table_fine_tuning(sizes, table)
             for column in TABLES[table]:
                 table_entries += column_cells(table_sizes, table, column, target, seed)

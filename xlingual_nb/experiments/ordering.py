@@ -77,8 +77,7 @@ def belongs_here(claim) -> bool:
 
 # %% ../../nbs/02_ordering.ipynb #7d0e3e65
 def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, float]:
-    """Share of subword pairs of a sentence that keep their order under a permutation, mean over
-    sentences.
+    """Share of a sentence's subword pairs that keep their order under a permutation, mean over sentences.
 
     Parameters
     ----------
@@ -96,10 +95,12 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     tuple[float, float]
         Of neighbouring pairs, and of all pairs; 0.5 is chance.
     """
+    # the sentences one after another, each token its own position
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)  # each token is its own position
+    text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
     permuted = transforms.apply_transforms((f"{reading}({p:g},{seed})",), text, 0)
     new_position = np.argsort(permuted.ids)
+
     shares = []
     for positions in np.split(new_position, starts[1:-1]):
         n = len(positions)
@@ -112,7 +113,7 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
 def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -> list[TableEntry]:
-    """Entries of a target for every amount of permutation, with their baselines.
+    """Table entries of one target in K et al.'s Table 2: words permuted with growing probability.
 
     Parameters
     ----------
@@ -133,17 +134,21 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
-    target_cells = []
+    table_cells = []
     for amount, p in AMOUNTS.items():
-        spec = bbert_spec(sizes, pair, seed, permutation=f"{reading}({p})" if p else "")
-        target_cells += evaluation_cells(
-            sizes, table, permutation_row_label(target, amount), spec, pair, target
-        )
-    return target_cells + baseline_cells(sizes, table, pair, bbert_spec(sizes, pair, seed))
+        # both languages are permuted, each with its own random draws
+        permutation = f"{reading}({p})" if p else ""
+        spec = bbert_spec(sizes, pair, seed, permutation=permutation)
+        row = permutation_row_label(target, amount)
+        table_cells += evaluation_cells(sizes, table, row, spec, pair, target)
+
+    unpermuted = bbert_spec(sizes, pair, seed)
+    table_cells += baseline_cells(sizes, table, pair, unpermuted)
+    return table_cells
 
 
 def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
-    """Entries of a target with one language permuted and the other as it is (K section 3.2.2).
+    """Table entries of models with one language permuted and the other as it is (K section 3.2.2).
 
     Parameters
     ----------
@@ -160,14 +165,19 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
         One for each row and column: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
-    plain = bbert_spec(sizes, pair, seed)
-    source, other = plain.languages
-    permuted = bbert_spec(sizes, pair, seed, permutation="permute(1)").languages
-    arms = {"source alone": (permuted[0], other), "target alone": (source, permuted[1])}
+    unpermuted = bbert_spec(sizes, pair, seed)
+    source, other = unpermuted.languages
+    both_permuted = bbert_spec(sizes, pair, seed, permutation="permute(1)")
+    permuted_source, permuted_other = both_permuted.languages
+    languages_of_model = {
+        "source alone": (permuted_source, other),
+        "target alone": (source, permuted_other),
+    }
+
     table_cells = []
-    for arm, languages in arms.items():
-        row = permutation_row_label(target, f"1.0, {arm}")
-        spec = replace(plain, languages=languages)
+    for which, languages in languages_of_model.items():
+        row = permutation_row_label(target, f"1.0, {which}")
+        spec = replace(unpermuted, languages=languages)
         table_cells += evaluation_cells(sizes, "table2", row, spec, pair, target)
     return table_cells
 
@@ -182,8 +192,10 @@ def cells(
     checkpoint: str = "",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Entries of K's Table 2; for the study's own languages and the paper's reading, also of the
-    released code's reading and of D's Table 4.
+    """Table entries of K et al.'s Table 2: word order permuted.
+
+    For the study's own languages and the paper's reading, also of the released code's reading and
+    of D's Table 4.
 
     Parameters
     ----------
@@ -220,17 +232,23 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     has_one_language = any(name.strip() in ONE_LANGUAGE for name in claim.split(","))
     is_full_study = not (languages or own) and reading == "permute"
+
+    # Table 2 by the reading asked for, and beside it by the released code's
     reading_of_table = {"table2": reading}
     if is_full_study:
         reading_of_table[RELEASED_TABLE] = "permute_released"
+
     table_cells = []
     for seed in choose_seeds(seeds, sizes.seeds[0]):
         for table, target in product(reading_of_table, (*sizes.targets, "en")):
             table_cells += permutation_cells(sizes, table, reading_of_table[table], target, seed)
-        for target in sizes.targets if has_one_language else ():
-            table_cells += one_language_cells(sizes, target, seed)
+        # beyond the paper's table: one language permuted alone
+        if has_one_language:
+            for target in sizes.targets:
+                table_cells += one_language_cells(sizes, target, seed)
         if is_full_study:
             table_cells += order_cells(sizes, seed)
+
     table_cells = select_claim_cells(deduplicate(table_cells), claim, sizes.seeds[0])
     if checkpoint:
         table_cells += external_order_cells(checkpoint)

@@ -51,7 +51,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list[TableEntry]:
-    """Entries of Table 1, and of the models whose subword overlap is set directly.
+    """Table entries of K et al.'s Table 1, and of models whose subword overlap is set directly.
 
     Parameters
     ----------
@@ -81,29 +81,33 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_cells = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
+        # each target with English, and with Fake-English, which shares no subword with it
         for target, source in product(sizes.targets, ("en", "enfake")):
-            pair = source, target
+            pair = (source, target)
             row = f"{source}-{target} | {source} | {target}"
             spec = bbert_spec(sizes, pair, seed)
             table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
             table_cells += baseline_cells(sizes, "table1", pair, spec)
+
+        # Fake-English with English, tested on both
         pair = ("enfake", "en")
         spec = bbert_spec(sizes, pair, seed)
         for target in pair:
             row = f"en-enfake | enfake | {target}"
             table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
         table_cells += baseline_cells(sizes, "table1", pair, spec)
+
+        # the same pair with a given share of subwords in common
         for share in SHARES:
             table_cells += overlap_row_cells(sizes, share, seed)
     return select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
-    """Entries of the model whose languages share a given share of subword types, and of the same
-    model untrained.
+    """Table entries of the model whose languages share a given share of subword types.
 
-    Token ids are shifted here, not characters (D footnote 3). The model without overlap is also
-    tested on Fake-English.
+    Token ids are shifted here, not characters (D footnote 3). The same model untrained is its
+    baseline. The model without overlap is also tested on Fake-English.
 
     Parameters
     ----------
@@ -122,12 +126,14 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     pair = ("enfake", "en")
     spec = bbert_spec_with_overlap(sizes, share, seed)
     name = f"enfake {share:.0%} shared"
+
     rows = [
         (f"en-enfake | {name} | en", spec, "en"),
         (f"untrained | {name} | en", untrained_spec(spec), "en"),
     ]
     if share == 0:
         rows.append((f"en-enfake | {name} | enfake", spec, "enfake"))
+
     row_cells = []
     for row, row_spec, target in rows:
         row_cells += evaluation_cells(sizes, "table1", row, row_spec, pair, target)
@@ -182,7 +188,7 @@ def contribution_pairs(targets) -> list[tuple[str, str]]:
 
 
 def wordpiece_contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.DataFrame:
-    """The contribution of shared subwords, as further observations (K Table 1).
+    """The contribution of shared subwords in K et al.'s Table 1, as further observations.
 
     For each pair of rows: accuracy with shared subwords less accuracy without, by seed, and
     whether F1 is significantly higher (1 or 0; none for a single seed). Rows of one model are
@@ -200,25 +206,29 @@ def wordpiece_contributions(observations: pd.DataFrame, targets=("es", "hi", "ru
     pd.DataFrame
         With the columns of `observations`.
     """
-    by_cell = {k: part.set_index("seed") for k, part in observations.groupby(["row", "column"])}
+    groups = observations.groupby(["row", "column"])
+    scores = {row_and_column: group.set_index("seed") for row_and_column, group in groups}
 
-    def measured_pair(rows, column):
-        return [by_cell[row, column] for row in rows if (row, column) in by_cell]
+    def measured_rows(rows, column):
+        return [scores[row, column] for row in rows if (row, column) in scores]
 
-    results = []
+    contributions = []
     for rows in contribution_pairs(targets):
-        accuracy = measured_pair(rows, "XNLI Accuracy")
+        accuracy = measured_rows(rows, "XNLI Accuracy")
         if len(accuracy) == 2:
-            shared, disjoint = accuracy
-            gain = shared.assign(column=GAIN, value=shared.value - disjoint.value)
-            results.append(gain.dropna(subset="value").reset_index())
-        f1 = measured_pair(rows, "NER F1-Score")
+            with_overlap, without_overlap = accuracy
+            differences = with_overlap.value - without_overlap.value  # aligned by seed
+            gain = with_overlap.assign(column=GAIN, value=differences)
+            contributions.append(gain.dropna(subset="value").reset_index())
+
+        f1 = measured_rows(rows, "NER F1-Score")
         if len(f1) == 2 and min(map(len, f1)) > 1:
             mark = f1[0].head(1).assign(column=MARK, value=float(is_significantly_higher(*f1)))
-            results.append(mark.reset_index())
-    if not results:
+            contributions.append(mark.reset_index())
+
+    if not contributions:
         return observations.head(0)
-    return pd.concat([observations.head(0), *results])[observations.columns]
+    return pd.concat([observations.head(0), *contributions])[observations.columns]
 
 
 def is_significantly_higher(first: pd.DataFrame, second: pd.DataFrame) -> bool:

@@ -161,7 +161,7 @@ def class_row(
     seed: int,
     mapped: bool = False,
 ) -> list[TableEntry]:
-    """Entries of a row in each language and on average.
+    """Table entries of a row of Table 1 of Liu et al. (2020a): MRR in each language and on average.
 
     Parameters
     ----------
@@ -183,26 +183,31 @@ def class_row(
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
-    source, number = source_and_metric
+    # `found noun mrr`: of retrieval by vectors; `strings noun mrr`: by identical or similar strings
+    source, metric_name = source_and_metric
     languages = table1_languages(sizes)
     runs = tuple(word_classes_spec(sizes, spec, l, True, mapped) for l in languages)
     non_identical = tuple(word_classes_spec(sizes, spec, l, False, mapped) for l in languages)
     paper, table = table_address(sizes)
 
+    # a class without words in a language has no metric there: NaN
     def entry(column, entry_runs, candidates="all"):
-        metric = metric_or_nan(f"{source} {candidates} {number}")
+        metric = metric_or_nan(f"{source} {candidates} {metric_name}")
         return TableEntry(paper, table, row, column, seed, entry_runs, metric)
 
     table_entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
     table_entries.append(entry(MEAN, runs))
+    # only words of the query's own part of speech are candidates
     table_entries.append(entry(OWN_CLASS, runs, "own"))
+    # identical strings in both languages are left out
     table_entries.append(entry(WITHOUT_IDENTICAL, non_identical))
     return table_entries
 
 
 def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of every row for one model: parts of speech, baselines, the supervised mapping
-    (ceiling), and the number of pairs.
+    """Table entries of every row of Table 1 of Liu et al. (2020a) for one model: parts of speech.
+
+    With the baselines, the ceiling (supervised mapping), and the number of dictionary pairs.
 
     Parameters
     ----------
@@ -219,23 +224,22 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     n_sentences = max(sizes.sentences)
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
     untrained = untrained_spec(bert_spec(sizes, n_sentences, seed))
+
     table_entries = []
     for name in CLASSES:
-        retrieved = f"found {name}"
-        strings = f"strings {name}"
-        table_entries += class_row(sizes, trained, name, (retrieved, "mrr"), seed)
-        table_entries += class_row(
-            sizes, untrained, f"untrained | {name}", (retrieved, "mrr"), seed
-        )
-        table_entries += class_row(sizes, trained, f"random | {name}", (retrieved, "chance"), seed)
-        table_entries += class_row(
-            sizes, trained, f"shared strings | {name}", (strings, "mrr"), seed
-        )
+        by_vectors = (f"found {name}", "mrr")
+        chance = (f"found {name}", "chance")
+        by_strings = (f"strings {name}", "mrr")
+
+        table_entries += class_row(sizes, trained, name, by_vectors, seed)
+        table_entries += class_row(sizes, untrained, f"untrained | {name}", by_vectors, seed)
+        table_entries += class_row(sizes, trained, f"random | {name}", chance, seed)
+        table_entries += class_row(sizes, trained, f"shared strings | {name}", by_strings, seed)
         ceiling_row = f"{CEILING} | {name}"
-        table_entries += class_row(
-            sizes, trained, ceiling_row, (retrieved, "mrr"), seed, mapped=True
-        )
-        n_pairs = metric_or_nan(f"{retrieved} pairs")
+        table_entries += class_row(sizes, trained, ceiling_row, by_vectors, seed, mapped=True)
+
+        # how many pairs of the dictionary the numbers rest on
+        n_pairs = metric_or_nan(f"found {name} pairs")
         for language in table1_languages(sizes):
             run = word_classes_spec(sizes, trained, language)
             table_entries.append(TableEntry("ours", "pairs", name, language, seed, (run,), n_pairs))

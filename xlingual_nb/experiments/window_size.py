@@ -100,7 +100,7 @@ def belongs_here(claim) -> bool:
 def window_config(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> JointConfig:
-    """Sizes of the study of windows.
+    """Settings of the study of windows: those of Liu et al. (2020a), with the window study's own.
 
     Parameters
     ----------
@@ -126,6 +126,8 @@ def window_config(
         raise InputError(
             f"{scale}.{sizes.corpus} says nothing of windows: add `windows` to it, or choose micro"
         )
+
+    # sentences that are longer than the model's inputs are read in slices
     readouts = tuple(replace(readout, beyond="slice") for readout in sizes.readouts)
     return replace(
         sizes,
@@ -217,7 +219,7 @@ def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
 def retrieval_rows(
     sizes: JointConfig, table: str, label, spec, seed: int, metric="mrr", make_run=lambda run: run
 ) -> list[TableEntry]:
-    """Entries of word retrieval for each target and for their mean.
+    """Table entries of word retrieval by a model: MRR for each target and for their mean.
 
     Parameters
     ----------
@@ -243,6 +245,7 @@ def retrieval_rows(
     """
     paper = reference_paper(sizes)
     table_entries = []
+    # with all words, and without pairs of identical strings
     for column, options in zip(COLUMNS, ({}, non_identical_options(sizes))):
         retrievals = retrieval_specs(sizes, spec, **options)
         runs_of_target = with_average({t: make_run(run) for t, run in retrievals.items()})
@@ -254,8 +257,7 @@ def retrieval_rows(
 
 
 def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
-    """Entry that tells whether a model has learnt: its perplexity as a share of the unigram
-    model's.
+    """Table entry that tells whether a model has learnt: its perplexity, relative to a unigram model.
 
     Parameters
     ----------
@@ -266,16 +268,12 @@ def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> Table
     spec : PretrainSpec
         Pretraining run of the model.
     """
-    dev = tuple(corpus_spec(sizes, language, "dev") for language in (SOURCE, *sizes.targets))
-    return TableEntry(
-        reference_paper(sizes),
-        FIGURE3,
-        window_label(model),
-        PERPLEXITY_COLUMN,
-        spec.seed,
-        (FitSpec(spec, dev),),
-        "share",
-    )
+    languages = (SOURCE, *sizes.targets)
+    dev_texts = tuple(corpus_spec(sizes, language, "dev") for language in languages)
+    run = FitSpec(spec, dev_texts)
+    paper = reference_paper(sizes)
+    row = window_label(model)
+    return TableEntry(paper, FIGURE3, row, PERPLEXITY_COLUMN, spec.seed, (run,), "share")
 
 
 def is_untrained_row(tidy, maximum: float):
@@ -320,8 +318,9 @@ def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
 
 # %% ../../nbs/10_window_size.ipynb #e0c3ce40
 def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[TableEntry]:
-    """Entries of the baselines of word retrieval: the untrained encoder, random vectors and
-    similar strings.
+    """Table entries of the baselines of word retrieval.
+
+    They are the untrained encoder, random vectors, and identical or similar strings.
 
     Parameters
     ----------
@@ -337,21 +336,20 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
-    spec = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
+    untrained = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
 
     def rows(name, **options):
-        return retrieval_rows(
-            sizes, table, partial(liu2020_evaluation.baseline_label, name), spec, seed, **options
-        )
+        label = partial(liu2020_evaluation.baseline_label, name)
+        return retrieval_rows(sizes, table, label, untrained, seed, **options)
 
-    def string_floors(run):
+    def string_baseline(run):
         return WordFloorsSpec(run, sizes.learnt)
 
-    return (
-        rows("untrained")
-        + rows("random", metric="chance")
-        + rows("shared strings", metric="strings mrr", make_run=string_floors)
-    )
+    # chance and strings need no trained vectors: runs on the untrained encoder measure them
+    table_entries = rows("untrained")
+    table_entries += rows("random", metric="chance")
+    table_entries += rows("shared strings", metric="strings mrr", make_run=string_baseline)
+    return table_entries
 
 
 def window_mapping_rows(
@@ -410,7 +408,7 @@ def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
 
 
 def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
-    """Entries of Figure 3 for one seed: BERT by the length of its inputs, with the baselines.
+    """Table entries of Figure 3 of Liu et al. (2020a) for one seed: BERT by the length of its inputs.
 
     Parameters
     ----------
@@ -427,29 +425,33 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
-    for (amount, sentences), pieces in product(
-        zip(AMOUNTS, sizes.sentences), slice_lengths(sizes, seed)
-    ):
+    amounts = zip(AMOUNTS, sizes.sentences)
+    for (amount, sentences), pieces in product(amounts, slice_lengths(sizes, seed)):
         spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
         model = bert_label(amount, pieces or FULL_INPUT)
         label = partial(window_label, model)
         table_entries += retrieval_rows(sizes, FIGURE3, label, spec, seed)
         table_entries.append(perplexity_cell(sizes, model, spec))
         table_entries += as_figure3(liu2020_evaluation.nli_cells(sizes, spec, label, seed))
+
+        # ceiling of the model with whole inputs: mapped to the target by a supervised rotation
         if not pieces:
             mapped_label = partial(window_label, f"{model}, mapped")
-            table_entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
-            table_entries += as_figure3(
-                liu2020_evaluation.nli_mapping_cells(
-                    sizes, spec, mapped_label, seed, beyond="slice"
-                )
+            mapped_nli = liu2020_evaluation.nli_mapping_cells(
+                sizes, spec, mapped_label, seed, beyond="slice"
             )
+            table_entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
+            table_entries += as_figure3(mapped_nli)
+
     table_entries += window_baseline_rows(sizes, FIGURE3, seed)
-    return table_entries + as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
+    table_entries += as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
+    return table_entries
 
 
 def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of Figure 4 for one seed: Word2Vec by its window, on the small amount of text.
+    """Table entries of Figure 4 of Liu et al. (2020a) for one seed: Word2Vec by its context window.
+
+    On the small amount of text.
 
     Parameters
     ----------
@@ -468,12 +470,15 @@ def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         spec = liu2020_common.static_spec(
             sizes, "word2vec", sizes.sentences[0], seed, "epochs", window=window, inputs="documents"
         )
-        table_entries += retrieval_rows(
-            sizes, FIGURE4, partial(window_label, word2vec_label(window)), spec, seed
-        )
+        model = word2vec_label(window)
+        label = partial(window_label, model)
+        table_entries += retrieval_rows(sizes, FIGURE4, label, spec, seed)
         if window == sizes.window:
-            table_entries += window_mapping_rows(sizes, FIGURE4, word2vec_label(window), spec, seed)
-    return table_entries + window_baseline_rows(sizes, FIGURE4, seed)
+            # the ceiling, of the usual window alone
+            table_entries += window_mapping_rows(sizes, FIGURE4, model, spec, seed)
+
+    table_entries += window_baseline_rows(sizes, FIGURE4, seed)
+    return table_entries
 
 # %% ../../nbs/10_window_size.ipynb #6ec18286
 def cells(
@@ -484,7 +489,7 @@ def cells(
     own="",
     reading: str = "tokens",
 ) -> list[TableEntry]:
-    """Entries of Figures 3 and 4.
+    """Table entries of Figures 3 and 4 of Liu et al. (2020a): the length of contexts.
 
     Parameters
     ----------
@@ -513,6 +518,7 @@ def cells(
     """
     check_choice("reading", reading, READINGS)
     sizes = window_config(scale, corpus, seeds, languages, own)
+
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds, SEEDS):
         if "bert" in sizes.methods:
