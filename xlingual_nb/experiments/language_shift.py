@@ -115,7 +115,9 @@ def shift_columns(sizes: JointConfig) -> dict[str, tuple]:
 def shift_rows(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """Entries of one direction: a row for each weight and target.
+    """Table entries of token translation by mean difference shift (L2 section 4): convert rate and BLEU.
+
+    One direction of translation; a row for each weight α of the shift and each target.
 
     Parameters
     ----------
@@ -137,6 +139,7 @@ def shift_rows(
     runs_of_target = with_average(shifts)
     table_entries = []
     for alpha, column in product(sizes.shifts.alphas, shift_columns(sizes)):
+        # layers are the paper's, of twelve: take the same relative depth
         name, layer, _ = COLUMNS[column]
         metric = shift_metric(scale_layer(layer, depth), alpha, name)
         for target, runs in runs_of_target.items():
@@ -148,8 +151,10 @@ def shift_rows(
 def shift_baseline_specs(
     sizes: JointConfig, spec: PretrainSpec, direction: str
 ) -> dict[str, dict[str, ShiftSpec]]:
-    """Runs of shifts that should translate nothing: along a random orthogonal direction, in the
-    untrained encoder, and towards another language.
+    """Runs of shifts that should translate nothing: the baselines of mean difference shift.
+
+    They go along a random orthogonal direction, in the untrained encoder, and towards another
+    language.
 
     Parameters
     ----------
@@ -179,11 +184,13 @@ def shift_baseline_specs(
     }
     if len(targets) < 2:
         return specs
+
+    # each target is shifted by the mean of the next one, the last by that of the first
     specs["other"] = {}
     for target, other in zip(targets, (*targets[1:], targets[0])):
-        options_of_target = dict(along="other", other=(other, parallel_text(sizes, other)))
+        other_mean = dict(along="other", other=(other, parallel_text(sizes, other)))
         specs["other"][target] = translation_spec(
-            sizes, spec, direction, target, **options_of_target, **options
+            sizes, spec, direction, target, **other_mean, **options
         )
     return specs
 
@@ -191,7 +198,9 @@ def shift_baseline_specs(
 def shift_baseline_rows(
     sizes: JointConfig, seed: int, direction: str, spec: PretrainSpec, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """Entries of the baselines of one direction, the most frequent translation among them.
+    """Table entries of the baselines of one direction of translation.
+
+    They are shifts that should translate nothing, and the most frequent translation.
 
     Parameters
     ----------
@@ -205,11 +214,6 @@ def shift_baseline_rows(
         Pretraining run of the model.
     shifts : dict[str, ShiftSpec]
         Translation run of each target.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     depth = sizes.base.shape.layers
     columns = shift_columns(sizes)
@@ -222,12 +226,10 @@ def shift_baseline_rows(
 
     for baseline, runs_of_target in shift_baseline_specs(sizes, spec, direction).items():
         for column, (name, layer, alpha) in columns.items():
-            add(
-                baseline,
-                column,
-                runs_of_target,
-                shift_metric(scale_layer(layer, depth), alpha, name),
-            )
+            metric = shift_metric(scale_layer(layer, depth), alpha, name)
+            add(baseline, column, runs_of_target, metric)
+
+    # the most frequent translation: measured by the shift's own run
     metric_of_column = {
         "gold": "gold",
         "gold open": "gold open",
@@ -236,7 +238,6 @@ def shift_baseline_rows(
     }
     for column, name in metric_of_column.items():
         if column in columns:
-            # the shift's own run measures the most frequent translation
             add("commonest", column, shifts, f"commonest {name}")
     return table_entries
 
@@ -244,7 +245,7 @@ def shift_baseline_rows(
 def translation_cells(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """Entries of L2's Table 2: BLEU-1 and convert rate of a direction.
+    """Table entries of L2's Table 2: BLEU-1 and convert rate of one direction of translation.
 
     Parameters
     ----------
@@ -256,11 +257,6 @@ def translation_cells(
         `en-xx` or `xx-en`.
     shifts : dict[str, ShiftSpec]
         Translation run of each target.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     depth = sizes.base.shape.layers
     metrics = {
@@ -269,18 +265,21 @@ def translation_cells(
         "best layer": "best layer",
         "best α": "best alpha",
     }
+
     for alpha in (1, 2, 3):
         metric = shift_metric(scale_layer(10, depth), float(alpha), "converted")
         metrics[f"convert rate (layer=10, α={alpha})"] = metric
+
     table_entries = []
     for (row, metric), (target, run) in product(metrics.items(), shifts.items()):
+        # `en-xx` becomes `en→es`
         column = direction.replace("xx", target).replace("-", "→")
         table_entries.append(TableEntry(PAPER, TABLE2, row, column, seed, (run,), metric))
     return table_entries
 
 
 def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
-    """Entries of L2's Table 3: sizes of token sets, from the runs of English into each target.
+    """Table entries of L2's Table 3: sizes of the token sets of each language and of their overlaps.
 
     Parameters
     ----------
@@ -288,23 +287,20 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
         Seed of the model.
     shifts : dict[str, ShiftSpec]
         Translation run of each target.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
 
-    def cell(label, column, run, name):
+    def entry(label, column, run, name):
         return TableEntry(PAPER, TABLE3, label, column, seed, (run,), f"types {name}")
 
+    # English is the source of every run, so the first one's numbers do for it
     first = next(iter(shifts.values()))
-    table_entries = [cell(label, "en", first, "source") for label in ("|V|", "|V ∩ V_en|")]
+    table_entries = [
+        entry("|V|", "en", first, "source"),
+        entry("|V ∩ V_en|", "en", first, "source"),
+    ]
     for target, run in shifts.items():
-        table_entries += [
-            cell("|V|", target, run, "target"),
-            cell("|V ∩ V_en|", target, run, "shared"),
-        ]
+        table_entries.append(entry("|V|", target, run, "target"))
+        table_entries.append(entry("|V ∩ V_en|", target, run, "shared"))
     return table_entries
 
 
@@ -319,11 +315,6 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
         Seed of the model.
     spec : PretrainSpec
         Pretraining run of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for target in sizes.shifts.targets:
@@ -334,7 +325,7 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
 
 
 def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
-    """Entries of L2's Figures 7 and 8: convert rate and BLEU-1 by weight and layer.
+    """Table entries of L2's Figures 7 and 8: convert rate and BLEU-1 by weight of the shift and layer.
 
     Parameters
     ----------
@@ -344,15 +335,11 @@ def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEn
         Seed of the model.
     run : ShiftSpec
         Translation run of the figures.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     figures = ((FIGURE7, "converted"), (FIGURE8, "bleu"))
     layers = range(sizes.base.shape.layers + 1)
     table_entries = []
+
     for (figure, name), alpha, layer in product(figures, sizes.shifts.alphas, layers):
         metric = shift_metric(layer, alpha, name)
         row = f"α {alpha:g}"
@@ -427,7 +414,9 @@ def cells(
     own="",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Entries of the tables and figures.
+    """Table entries of L2 (Liu et al. 2020b): language translated and erased by shifts of the mean.
+
+    Tables 1 to 4 and Figures 7 and 8, with further tables of ours.
 
     Parameters
     ----------
@@ -459,6 +448,7 @@ def cells(
     if sizes.checkpoint:
         return pretrained_cells(sizes, seeds)
     table_entries = []
+
     for seed in choose_seeds(seeds, sizes.seeds):
         table_entries += translation_table_cells(sizes, seed)
         table_entries += table4_cells(sizes, seed)
@@ -466,7 +456,10 @@ def cells(
         table_entries += identity_cells(sizes, seed)
         table_entries += word_class_cells(sizes, seed)
         table_entries += erasure_cells(sizes, seed)
-    table_entries = [replace(entry, paper=shift_paper(sizes)) for entry in table_entries]
+
+    # on other languages than the paper's they are tables of ours
+    paper = shift_paper(sizes)
+    table_entries = [replace(entry, paper=paper) for entry in table_entries]
     table_entries += lowercasing_cells()
     if checkpoint:
         table_entries += checkpoint_cells(sizes, checkpoint)
@@ -474,8 +467,9 @@ def cells(
 
 
 def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of token translation for one model: the table `shift`, L2's Tables 2 and 3 and the
-    heatmaps.
+    """Table entries of token translation for one model: L2's Tables 2 and 3 and Figures 7 and 8.
+
+    Also our table `shift`, with baselines.
 
     Parameters
     ----------
@@ -483,20 +477,17 @@ def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
         Seed of the model.
-
-    Returns
-    -------
-    list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
     """
     spec = shift_model_spec(sizes, seed)
     targets = sizes.shifts.targets
     table_entries = []
+
     for direction in DIRECTIONS:
         shifts = {t: translation_spec(sizes, spec, direction, t) for t in targets}
         table_entries += shift_rows(sizes, seed, direction, shifts)
         table_entries += shift_baseline_rows(sizes, seed, direction, spec, shifts)
         table_entries += translation_cells(sizes, seed, direction, shifts)
+
         if direction == "en-xx":
             # the paper's heatmaps are of Greek
             heatmap_target = "el" if "el" in targets else targets[0]
@@ -530,17 +521,12 @@ def grid(
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
-
-    Returns
-    -------
-    list
-        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, languages, own, checkpoint))
 
 # %% ../../nbs/14_language_shift.ipynb #a11612f2
 def word_glosses(text: CorpusSpec) -> dict[str, str]:
-    """The concept of each word of a language of the microworld, by its name: `not`, `noun7`.
+    """The concept of each word of a microworld language, such as `not` or `noun7`, by the word.
 
     Parameters
     ----------
@@ -552,6 +538,7 @@ def word_glosses(text: CorpusSpec) -> dict[str, str]:
     parameters = dict(text.parameters)
     parameters["sentences"] = 4000
     annotated = microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
+
     world = annotated.meanings.world
     lexicon = annotated.lexicon
     codes = {int(code) for code in annotated.codes}
@@ -583,7 +570,7 @@ def glossed(sentence: str, glosses: list[dict[str, str]]) -> str:
 
 
 def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.DataFrame:
-    """What the masked-LM head says of a sentence at each weight of the shift (L2 Table 1).
+    """One sentence as the masked-LM head decodes it at each weight of the shift (L2 Table 1).
 
     Parameters
     ----------
@@ -600,19 +587,26 @@ def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.Da
         The sentence, a row a weight, and the reference; columns what, sentence, gloss, and
         converted: the convert rate of all sentences of the run at this weight.
     """
-    measures = json.loads((store.path(run) / "measures.json").read_text())
+    folder = store.path(run)
+    measures = json.loads((folder / "measures.json").read_text())
+    decoded = json.loads((folder / "sentences.json").read_text())
+    source_language, target_language = run.pair
     glosses = [word_glosses(text) for text in run.texts]
+
     source_sentences, reference_sentences = said_twice(run, store)
     source = " ".join(source_sentences[number].split())
     reference = " ".join(reference_sentences[number].split())
-    rows = [(run.pair[0], source, glossed(source, glosses[:1]), math.nan)]
-    for line in json.loads((store.path(run) / "sentences.json").read_text()):
-        if (line["sentence"], line["layer"]) == (number, layer):
-            weight = line["alpha"]
-            text = line["text"]
-            rate = measures[f"layer {layer}"][f"alpha {weight:g}"]["converted"]
-            rows.append((f"α {weight:g}", text, glossed(text, glosses), rate))
-    rows.append((f"{run.pair[1]}, reference", reference, glossed(reference, glosses[1:]), math.nan))
+
+    rows = [(source_language, source, glossed(source, glosses[:1]), math.nan)]
+    for line in decoded:
+        if line["sentence"] == number and line["layer"] == layer:
+            alpha = line["alpha"]
+            convert_rate = measures[f"layer {layer}"][f"alpha {alpha:g}"]["converted"]
+            # a shifted sentence may mix words of both languages
+            gloss = glossed(line["text"], glosses)
+            rows.append((f"α {alpha:g}", line["text"], gloss, convert_rate))
+    reference_gloss = glossed(reference, glosses[1:])
+    rows.append((f"{target_language}, reference", reference, reference_gloss, math.nan))
     return pd.DataFrame(rows, columns=["what", "sentence", "gloss", "converted"])
 
 

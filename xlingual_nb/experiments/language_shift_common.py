@@ -67,8 +67,9 @@ def fine_tuning_above(sizes: JointConfig, frozen: int) -> FineTuning:
 def shifted_nli_spec(
     sizes: JointConfig, spec, frozen: int, layer: int, seed: int
 ) -> ShiftedNliSpec:
-    """NLI in English and the languages of Table 4, with the target languages shifted to English
-    at a layer (L2 section 4.3).
+    """NLI with the target languages shifted to English at a layer (L2 section 4.3).
+
+    Learnt in English, tested in English and the languages of L2's Table 4.
 
     Parameters
     ----------
@@ -84,9 +85,11 @@ def shifted_nli_spec(
         Seed of the model.
     """
     records = liu2020_evaluation.nli_records
+    # each language with development text, which chooses the weight of its shift
     tests = []
     for language in (SOURCE, *sizes.shifts.transfer):
         tests.append((records(sizes, language, "dev"), records(sizes, language, "test")))
+
     train = records(sizes, SOURCE, "train")
     english_dev, _ = tests[0]
     settings = fine_tuning_above(sizes, frozen)
@@ -104,7 +107,7 @@ SHIFT_METRICS = {
 def table4_row(
     sizes: JointConfig, label: str, seed: int, run, name: str, english: bool = True
 ) -> list[TableEntry]:
-    """Entries of a row of Table 4, in percent: English, each target, and the mean of the targets.
+    """Table entries of a row of L2's Table 4, in percent: English, each target, and the targets' mean.
 
     Parameters
     ----------
@@ -131,6 +134,7 @@ def table4_row(
     columns = (SOURCE, *targets) if english else targets
     metrics = {language: name.format(language) for language in columns}
     metrics[AVERAGE] = mean_of_metrics(tuple(name.format(t) for t in targets))
+
     return [
         TableEntry(shift_paper(sizes), TRANSFER, label, column, seed, (run,), metric, 100.0)
         for column, metric in metrics.items()
@@ -185,7 +189,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #232758ab
 def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of L2's Table 4 and its baselines, for one model.
+    """Table entries of L2's Table 4 (XNLI with mean difference shift) and its baselines.
 
     Parameters
     ----------
@@ -202,10 +206,12 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     spec = shift_model_spec(sizes, seed)
     layer = middle_layer(spec)
     entries = []
+
     # the upper half of the table: all layers are fine-tuned, and shifted in the middle
     full_run = shifted_nli_spec(sizes, spec, 0, layer, seed)
     entries += fine_tuning_rows(sizes, ALL, full_run)
     entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
+
     # the lower half: the layers below stay as they are, so that the shift meets what it was made of
     upper_run = shifted_nli_spec(sizes, spec, layer, layer, seed)
     entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
@@ -214,6 +220,7 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         # with a single target there is no other language to shift to
         if label != "+ other language" or len(sizes.shifts.transfer) > 1:
             entries += table4_row(sizes, label, seed, upper_run, name, english=False)
+
     # baselines: an untrained encoder, the majority class, and what needs no lexicon
     untrained_run = shifted_nli_spec(sizes, untrained_spec(spec), layer, layer, seed)
     entries += fine_tuning_rows(sizes, "untrained", untrained_run)
@@ -253,7 +260,7 @@ def mean_estimation_text(sizes: JointConfig, language: str, parallel: bool):
 def few_sentence_shift_spec(
     sizes: JointConfig, spec, target: str, sentences: int, parallel: bool
 ) -> ShiftSpec:
-    """Token translation from English by mean vectors of a few sentences.
+    """Token translation from English, by mean vectors that are estimated on a few sentences.
 
     Parameters
     ----------
@@ -269,6 +276,7 @@ def few_sentence_shift_spec(
         All languages have the same sentences; else each its own.
     """
     means = tuple(mean_estimation_text(sizes, l, parallel) for l in (SOURCE, target))
+
     options = dict(
         layers=(scale_layer(10, spec.shape.layers),),
         alphas=(1.0,),
@@ -294,7 +302,9 @@ def few_sentence_label(sentences: int, parallel: bool) -> str:
 
 
 def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of shifts by a few sentences, mean over the targets; none outside the microworld.
+    """Table entries of shifts whose means are estimated on a few sentences, averaged over the targets.
+
+    None outside the microworld, which alone has as many parallel sentences as are wanted.
 
     Parameters
     ----------
@@ -311,15 +321,18 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not in_microworld(sizes):
         return []
     spec = shift_model_spec(sizes, seed)
+
     # the layer of L2's Table 1, 10 of 12; in a smaller encoder the same depth
     layer = scale_layer(10, spec.shape.layers)
     paper = shift_paper(sizes)
     table_entries = []
+
     for parallel, n in product((True, False), sizes.shifts.few):
         row = few_sentence_label(n, parallel)
         runs = tuple(
             few_sentence_shift_spec(sizes, spec, t, n, parallel) for t in sizes.shifts.targets
         )
+
         for column, name in COUNTED.items():
             metric = shift_metric(layer, 1.0, name)
             table_entries.append(TableEntry(paper, FEW_SENTENCES, row, column, seed, runs, metric))

@@ -36,7 +36,7 @@ CHANCE = "chance"
 
 
 def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpec:
-    """Verses that a pretrained encoder is tested on: the seed's book of the section's books.
+    """Verses that a pretrained encoder is tested on: one book of the Bible for each seed.
 
     The encoder's weights are the same for every seed, so the text is what varies.
 
@@ -62,6 +62,7 @@ def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpe
         f"{sizes.scale}.{sizes.corpus}.text.test names {len(books)} books, one a seed: give a book "
         f"more, or {len(books)} seeds",
     )
+
     return replace(spec, parameters=tuple((parameters | {"books": books[seed]}).items()))
 
 
@@ -86,8 +87,10 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
 
 
 def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
-    """Entries of a way of erasing language identity: retrieval and word translation (means over
-    targets), and language identification by means and by spread.
+    """Table entries of one way of erasing language identity from vectors, two thirds up the encoder.
+
+    Retrieval and word translation (means over targets), and language identification from the
+    vectors' means and from their spread.
 
     Parameters
     ----------
@@ -116,8 +119,10 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     if in_microworld(sizes):  # only there it is known which words are translations
         metrics["Words τ"] = mean_of("words")
         metrics["Words τ, open"] = mean_of("open words")
+
     metrics["Language id"] = f"{prefix} identity"
     metrics["Language id by spread"] = f"{prefix} spread"
+
     return [
         TableEntry(shift_paper(sizes), IDENTITY, label, column, spec.seed, (run,), metric)
         for column, metric in metrics.items()
@@ -125,8 +130,9 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
 
 
 def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of every way of erasing language identity, for the model and its untrained encoder;
-    of our own model in the microworld alone.
+    """Table entries of every way of erasing language identity: what is left of retrieval.
+
+    Of the model and its untrained encoder; of our own model in the microworld alone.
 
     Parameters
     ----------
@@ -143,12 +149,14 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not (in_microworld(sizes) or sizes.checkpoint):
         return []
     spec = shift_model_spec(sizes, seed)
+    untrained = untrained_spec(spec)
+
     table_entries = []
     for erasure in WAYS_OUT:
         table_entries += identity_rows(sizes, erasure, spec, erasure)
-        table_entries += identity_rows(
-            sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
-        )
+        table_entries += identity_rows(sizes, f"untrained, {erasure}", untrained, erasure)
+
+    # chance depends on the number of languages alone: the first row's runs measure it
     chance = []
     for entry in table_entries:
         if entry.row == WAYS_OUT[0] and "Language id" in entry.column:
@@ -182,8 +190,9 @@ def mean_of_known_metrics(names: tuple[str, ...]):
 
 
 def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
-    """Entries of a way of erasing language identity: word translation by part of speech, mean
-    over targets.
+    """Table entries of one way of erasing language identity: word translation by part of speech.
+
+    Means over the targets that have words of the class.
 
     Parameters
     ----------
@@ -217,8 +226,9 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
 
 
 def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries by part of speech for every way of erasing language identity, for the model and its
-    untrained encoder; none outside the microworld.
+    """Table entries of word translation by part of speech, for every way of erasing language identity.
+
+    Of the model and its untrained encoder; none outside the microworld.
 
     Parameters
     ----------
@@ -235,12 +245,12 @@ def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not in_microworld(sizes):
         return []
     spec = shift_model_spec(sizes, seed)
+    untrained = untrained_spec(spec)
+
     table_entries = []
     for erasure in WAYS_OUT:
         table_entries += word_class_rows(sizes, erasure, spec, erasure)
-        table_entries += word_class_rows(
-            sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
-        )
+        table_entries += word_class_rows(sizes, f"untrained, {erasure}", untrained, erasure)
     return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #1024e451
@@ -251,8 +261,9 @@ HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
 
 
 def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
-    """A task in English and the targets with language identity erased from the vectors, two
-    thirds up the encoder.
+    """A task learnt in English and tested in the targets, with language identity erased.
+
+    The vectors that it reads are those two thirds up the encoder.
 
     Parameters
     ----------
@@ -265,17 +276,20 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
     """
     records = wu2019_common.labelled_task_records
     tests = []
+    # English first: means are estimated on development text of each language
     for language in (SOURCE, *sizes.shifts.targets):
         dev = records(sizes, task, language, "dev")
         tests.append((dev, records(sizes, task, language, "test")))
+
     train = records(sizes, task, SOURCE, "train")
     layer = liu2020_common.two_thirds_layer(spec)
     return TakenOutSpec(spec, train, tuple(tests), layer, HEAD, spec.seed)
 
 
 def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) -> list[TableEntry]:
-    """Entries of a way of erasing language identity: the task's score in English and its mean
-    over targets, and language identification from the vectors that the task reads.
+    """Table entries of one way of erasing language identity: a task's score in English and the targets.
+
+    With language identification from the vectors that the task reads.
 
     Parameters
     ----------
@@ -305,6 +319,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
         f"Language id, {task}": f"{erasure} identity",
         f"Language id by spread, {task}": f"{erasure} spread",
     }
+
     return [
         TableEntry(shift_paper(sizes), ERASURE, label, column, spec.seed, (run,), metric)
         for column, metric in metrics.items()
@@ -312,8 +327,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
 
 
 def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEntry]:
-    """Entries of the baselines that need no vectors: the most frequent label, and a random
-    language.
+    """Table entries of the baselines that need no vectors: the most frequent label, a random language.
 
     Parameters
     ----------
@@ -333,13 +347,14 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     targets = sizes.shifts.targets
     score = SCORES[task]
 
-    mean = mean_of_metrics(tuple(f"commonest {t}" for t in targets))
+    target_mean = mean_of_metrics(tuple(f"commonest {t}" for t in targets))
     rows = [
-        (COMMONEST, score, mean),
+        (COMMONEST, score, target_mean),
         (COMMONEST, f"{score} en", f"commonest {SOURCE}"),
         (CHANCE, f"Language id, {task}", "chance"),
         (CHANCE, f"Language id by spread, {task}", "chance"),
     ]
+
     return [
         TableEntry(shift_paper(sizes), ERASURE, row, column, spec.seed, (run,), metric)
         for row, column, metric in rows
@@ -347,8 +362,9 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
 
 
 def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of both tasks for every way of erasing language identity, for the model and its
-    untrained encoder; none outside the microworld.
+    """Table entries of both tasks (NLI, NER) for every way of erasing language identity.
+
+    Of the model and its untrained encoder; none outside the microworld.
 
     Parameters
     ----------
@@ -366,6 +382,7 @@ def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         return []
     spec = shift_model_spec(sizes, seed)
     untrained = untrained_spec(spec)
+
     table_entries = []
     for task in SCORES:
         for erasure in WAYS:

@@ -43,7 +43,7 @@ MAX_RECORDS = {
 
 
 def external_spec(checkpoint: str) -> ExternalCheckpointSpec:
-    """Run of an external checkpoint.
+    """Run of an external checkpoint whose masked-LM head can decode shifted vectors.
 
     Parameters
     ----------
@@ -63,6 +63,7 @@ def external_spec(checkpoint: str) -> ExternalCheckpointSpec:
     from xlingual_nb.models.checkpoints import inspect_checkpoint
     from xlingual_nb.models.checkpoint_folders import check_folder, check_mlm_head
 
+    # a name on the hub whose revision is known needs no local copy, and no check
     checkpoint = pin_revision(checkpoint)
     if not pinned_checkpoint(checkpoint):
         folder = checkpoint_folder(checkpoint, weights=False)
@@ -106,7 +107,7 @@ def xnli_records(language: str, part: str, size: int = 0, kind=RecordsSpec) -> L
 def checkpoint_shift_cells(
     spec: ExternalCheckpointSpec, pair, depth: int, bound: int
 ) -> list[TableEntry]:
-    """Entries of a direction of Table 2 for an external checkpoint.
+    """Table entries of one direction of L2's Table 2, for an external checkpoint.
 
     Parameters
     ----------
@@ -124,11 +125,13 @@ def checkpoint_shift_cells(
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
+    # the paper's layers, of twelve: the same relative depth
     tenth = scale_layer(10, depth)
     eleventh = scale_layer(11, depth)
     layers = tuple(sorted({tenth, eleventh})) if bound else ()  # (): every layer
     texts = tuple(xnli_records(language, "test").records for language in pair)
     run = ShiftSpec(spec, pair, texts, layers=layers, alphas=(1.0, 2.0, 3.0), sentences=bound)
+
     metrics = {
         "BLEU-1 (layer=11, α=3)": f"layer {eleventh} alpha 3 bleu",
         "best BLEU-1": "best bleu",
@@ -138,6 +141,7 @@ def checkpoint_shift_cells(
     for alpha in (1, 2, 3):
         metric = f"layer {tenth} alpha {alpha} converted"
         metrics[f"convert rate (layer=10, α={alpha})"] = metric
+
     column = "→".join(pair)
     return [
         TableEntry(OURS, CHECKPOINT_TABLE, row, column, 0, (run,), metric)
@@ -175,8 +179,9 @@ def checkpoint_nli_records(sizes: JointConfig, bound: int, kind=RecordsSpec) -> 
 def checkpoint_nli_cells(
     sizes: JointConfig, spec: ExternalCheckpointSpec, depth: int, bound: int
 ) -> list[TableEntry]:
-    """Entries of Table 4 for an external checkpoint: both ways to fine-tune, the shift on the
-    second, and the first on lower-cased text.
+    """Table entries of L2's Table 4 (XNLI) for an external checkpoint.
+
+    They are both ways to fine-tune, the shift on the second, and the first on lower-cased text.
 
     Parameters
     ----------
@@ -194,14 +199,16 @@ def checkpoint_nli_cells(
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
+    # fine-tune all layers, or the upper half alone
     half = scale_layer(6, depth)
     weights = sizes.shifts.weights
     full_tuning = FineTuning(epochs=min(3, sizes.shifts.fine_tuning.epochs))
     upper_tuning = replace(full_tuning, frozen="embeddings", frozen_layers=half)
 
-    def run(settings, tried=weights, kind=RecordsSpec):
+    def run(settings, shift_weights=weights, kind=RecordsSpec):
         train, tests = checkpoint_nli_records(sizes, bound, kind)
-        return ShiftedNliSpec(spec, train, tests[0][0], tests, half, tried, settings)
+        english_dev, _ = tests[0]
+        return ShiftedNliSpec(spec, train, english_dev, tests, half, shift_weights, settings)
 
     upper_run = run(upper_tuning)
     rows = {
@@ -210,22 +217,25 @@ def checkpoint_nli_cells(
         "+ MDS": (upper_run, SHIFT_METRICS["+ MDS"]),
         LOWER: (run(full_tuning, (0.0,), LowercasedRecordsSpec), "plain {}"),
     }
-    languages = languages_with_xnli((SOURCE, *sizes.shifts.transfer))
+
     table_entries = []
     for row, (run_of_row, name) in rows.items():
-        for l in languages:
-            if l == SOURCE and "shift" in name:
+        for language in languages_with_xnli((SOURCE, *sizes.shifts.transfer)):
+            if language == SOURCE and "shift" in name:
                 continue  # English is not shifted
-            metric = name.format(l)
+            metric = name.format(language)
             table_entries.append(
-                TableEntry(OURS, CHECKPOINT_TABLE, row, l, 0, (run_of_row,), metric, 100.0)
+                TableEntry(
+                    OURS, CHECKPOINT_TABLE, row, language, 0, (run_of_row,), metric, unit=100.0
+                )
             )
     return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #46a4d0d6
 def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
-    """Entries of Tables 2 and 4 for an external checkpoint, in the languages that the data folder
-    has XNLI in.
+    """Table entries of L2's Tables 2 and 4 for an external checkpoint.
+
+    In the languages that the data folder has XNLI in.
 
     Parameters
     ----------
@@ -248,6 +258,7 @@ def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
     bound = MAX_RECORDS.get(sizes.scale, 0)
     require(spec.shape, f"{checkpoint} says nothing of its layers: name one whose config.json does")
     depth = spec.shape.layers
+
     targets = []
     if languages_with_xnli([SOURCE]):
         targets = languages_with_xnli(table2_targets())
@@ -256,10 +267,13 @@ def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
         "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave "
         "out the checkpoint",
     )
+
     table_entries = []
     for target in targets:
         table_entries += checkpoint_shift_cells(spec, (SOURCE, target), depth, bound)
         table_entries += checkpoint_shift_cells(spec, (target, SOURCE), depth, bound)
+
+    # Table 4 needs data to fine-tune on as well
     has_training_records = records.languages_with_files(["nli/mnli.train.{}.tsv"])
     if has_training_records and languages_with_xnli([SOURCE], "dev"):
         table_entries += checkpoint_nli_cells(sizes, spec, depth, bound)
@@ -311,7 +325,9 @@ def published_gap(language: str) -> float:
 
 
 def lowercasing_cells() -> list[TableEntry]:
-    """Entries of what lower-casing changes in each language of Table 4.
+    """Table entries of what lower-casing changes in the text of each language of L2's Table 4.
+
+    Wu & Dredze (2019) fine-tuned on the same data and report other accuracies: is it the casing?
 
     Returns
     -------
@@ -320,13 +336,16 @@ def lowercasing_cells() -> list[TableEntry]:
     """
     columns = dict.fromkeys(published("liu2020b", TRANSFER).column)
     languages = languages_with_xnli(c for c in columns if len(c) == 2)  # without the mean
+
     vocabulary = PretrainedVocabularySpec()
     try:
         vocabulary.source_digests()
     except InputError:
         return []
+
     if len(languages) < 3:
         return []
+
     run = LowercasingSpec(vocabulary, tuple(xnli_records(l, "test") for l in languages))
     table_entries = []
 
@@ -337,6 +356,7 @@ def lowercasing_cells() -> list[TableEntry]:
 
     for language, (column, name) in product(languages, COLUMNS.items()):
         add(language, column, f"{language} {name}")
+    # published numbers are shown beside, measured by no run
     for language in languages:
         add(language, WU_DREDZE, amount=published_accuracy(language))
         add(language, GAP, amount=published_gap(language))

@@ -152,7 +152,7 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
-    """Entries of a task in Figure 1 for one model, with its baselines.
+    """Table entries of one task in W's Figure 1: zero-shot transfer by how many layers are frozen.
 
     Parameters
     ----------
@@ -170,12 +170,13 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     """
     spec = shift_model_spec(sizes, seed)
     languages = evaluation_languages(sizes, task)
-    # the figure shows the last column of the task's table
-    column, name = list(TASKS[task].columns.items())[-1]
     zero = with_all_layers(fine_tuned_spec(sizes, task, spec, SOURCE, languages))
     untrained_run = with_all_layers(
         fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
     )
+
+    # the figure shows the last column of the task's table
+    column, name = list(TASKS[task].columns.items())[-1]
 
     def metrics(run):
         return joint_run_metrics(run, f"{name} {{}}", languages)
@@ -187,12 +188,13 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     baselines = task_baselines(sizes, column, name, zero, untrained_run)
     baselines[f"untrained, {FEAT}"] = metrics(freezing_runs(sizes, untrained_run)[FEAT])
     rows += [(partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()]
+
+    # each row in every test language, and on average
     table_entries = []
     for label, targets in rows:
         for target, (runs, metric) in targets.items():
-            row = label(target)
             table_entries.append(
-                TableEntry(PAPER, "figure1", row, column, seed, runs, metric, 100.0)
+                TableEntry(PAPER, "figure1", label(target), column, seed, runs, metric, unit=100.0)
             )
     return table_entries
 
@@ -220,7 +222,7 @@ def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
 
 
 def langid_languages(sizes: JointConfig) -> list[str]:
-    """Languages that are identified.
+    """Languages that the probe of language identification tells apart (W Figure 2).
 
     Parameters
     ----------
@@ -238,6 +240,7 @@ def langid_languages(sizes: JointConfig) -> list[str]:
     def labels_of(part):
         return load_labels(sizes, f"layers.langid.{part}", langid_records(sizes, part).records)
 
+    # a probe cannot find a language that it was not trained on
     if new := ", ".join(sorted(labels_of("test") - labels_of("train"))[:5]):
         raise InputError(
             f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {new}, which train lacks: leave it out"
@@ -272,8 +275,9 @@ def layer_labels(depth: int) -> dict[str, int]:
 
 
 def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Entries of Figure 2 for one model, its untrained encoder and the majority class, also by
-    language.
+    """Table entries of W's Figure 2: accuracy of language identification by layer.
+
+    Of one model, its untrained encoder and the majority class; of both encoders also by language.
 
     Parameters
     ----------
@@ -291,6 +295,7 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     run = langid_spec(sizes, spec)
     untrained_run = langid_spec(sizes, untrained_spec(spec))
     languages = langid_languages(sizes)
+
     table_entries = []
 
     def add(row, run, metric):
@@ -300,6 +305,7 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     for name, layer in layer_labels(spec.shape.layers).items():
         add(f"majority | {name}", run, "majority all")
+
         for label, encoder_run in ((name, run), (f"untrained | {name}", untrained_run)):
             add(label, encoder_run, f"accuracy all {layer}")
             for language in languages:
@@ -316,7 +322,7 @@ def cells(
     only: str = "all",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Entries of Figures 1 and 2.
+    """Table entries of W's Figures 1 (frozen layers) and 2 (language identification by layer).
 
     Parameters
     ----------
@@ -348,6 +354,7 @@ def cells(
     sizes = layers_config(scale, corpus, seeds, languages, own, checkpoint)
     figures = select_tables(only, FIGURES)
     tables = zero_shot.requested_tables(sizes, "all") if "figure1" in figures else []
+
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:

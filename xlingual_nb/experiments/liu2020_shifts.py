@@ -98,7 +98,7 @@ MIN_WORDS = 20  # words of a text that is turned, below which no mean is taken o
 
 
 def check_shift_texts(sizes: JointConfig) -> None:
-    """Check that there are texts to translate between.
+    """Check that the study of language shifts has texts to translate between.
 
     Parameters
     ----------
@@ -113,12 +113,14 @@ def check_shift_texts(sizes: JointConfig) -> None:
     """
     languages = (SOURCE, *sizes.shifts.targets)
     require(len(languages) > 1, f"nothing to turn {SOURCE} into: name another language than that")
+
     texts = {language: parallel_text(sizes, language) for language in languages}
     for first, second in combinations(languages, 2):
         require(
             texts[first] != texts[second],
             f"{first} and {second} have the same text: give two languages, or each its own",
         )
+
     for language, text in texts.items():
         n_sentences = dict(text.parameters).get("sentences", 0)
         # words are counted only where there are few sentences: counting reads the text
@@ -133,7 +135,7 @@ def check_shift_texts(sizes: JointConfig) -> None:
 def shift_study_config(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> JointConfig:
-    """Sizes of the study of language shifts, with the encoder of shifts.
+    """Settings of the study of language shifts: one multilingual model, and the texts it translates.
 
     Parameters
     ----------
@@ -156,6 +158,7 @@ def shift_study_config(
     """
     if corpus == "auto" and not own:
         corpus = "micro"
+    # the section's settings, and the same for the languages asked for
     config = study_config(scale, corpus, seeds, languages, own)
     sizes = study_config(scale, corpus, seeds, "", own) if languages else config
     shifts = config.shifts
@@ -163,15 +166,18 @@ def shift_study_config(
         raise InputError(
             f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro"
         )
+
+    # the model reads all of the section's languages; those asked for are its targets alone
     for language in shifts.languages:
         corpus_spec(sizes, language)
     if languages:
         shifts = shifts._replace(targets=config.targets, transfer=config.targets)
-    if lost := [l for l in (*shifts.targets, *shifts.transfer) if l not in shifts.languages]:
+    if unread := [l for l in (*shifts.targets, *shifts.transfer) if l not in shifts.languages]:
         raise InputError(
-            f"{scale}.{sizes.corpus}: the model of shifts does not read {lost[0]!r}: choose among "
+            f"{scale}.{sizes.corpus}: the model of shifts does not read {unread[0]!r}: choose among "
             f"{', '.join(shifts.languages)}, or add it to shifts.languages"
         )
+
     sizes = replace(sizes, label=config.label, shifts=shifts, base=shifts.base)
     check_shift_texts(sizes)
     return sizes
@@ -201,8 +207,9 @@ def shift_paper(sizes: JointConfig) -> str:
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #dd51e2c5
 def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCheckpointSpec:
-    """The multilingual model of the study of shifts: one BERT of English and all languages of the
-    section, or the external checkpoint.
+    """The multilingual model of the studies of shifts, of zero-shot transfer and of layers.
+
+    One BERT of English and all languages of the section, or the external checkpoint.
 
     Parameters
     ----------
@@ -215,15 +222,19 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
         return ExternalCheckpointSpec(
             sizes.checkpoint, checkpoint_name(sizes.checkpoint), seed=seed
         )
+
     shifts = sizes.shifts
     shape, training = sizes.base
     texts = {l: text_spec(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
     first, *other_texts = texts.values()
+
+    # one vocabulary for all languages: a published one, or learnt on their text
     kind, size = shifts.vocabulary
     if kind in PRETRAINED_VOCABULARIES:
         tokenizer = PretrainedVocabularySpec(kind, size)
     else:
         tokenizer = TokenizerSpec(first, size, kind, tuple(other_texts))
+
     languages = tuple(Language(name, text) for name, text in texts.items())
     return PretrainSpec(languages, tokenizer, shape, training, seed=seed, **sizes.switches)
 
@@ -255,8 +266,9 @@ def translation_spec(
 
 
 def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -> dict:
-    """Which language comes out where English is masked (L2 section 4.1): of BERT, and of Word2Vec
-    vectors of the same text and vocabulary.
+    """Runs that measure which language comes out where English is masked (L2 section 4.1).
+
+    Of BERT, and of Word2Vec vectors of the same text and vocabulary.
 
     Parameters
     ----------
@@ -281,8 +293,10 @@ def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -
         window=sizes.window,
         seed=spec.seed,
     )
+
     pair = SOURCE, target
     texts = tuple(parallel_text(sizes, language) for language in pair)
+
     models = {"BERT": spec, "Word2Vec": vectors}
     return {
         name: MaskedLanguageSpec(model, pair, texts, seed=spec.seed)
@@ -324,14 +338,16 @@ def check_checkpoint(sizes: JointConfig, checkpoint: str) -> None:
     folder = checkpoint_folder(checkpoint, weights=False)
     if not HUB.fullmatch(checkpoint):
         check_folder(folder)
+
     encoder = inspect_checkpoint(folder)
     longest = min(encoder.max_length(l) for l in (SOURCE, *sizes.shifts.targets))
-    for task, how in sizes.tasks.tuning.items():
+    # a pair of texts takes one more separator
+    for task, tuning in sizes.tasks.tuning.items():
         maximum = longest - (task in PAIR_TASKS)
         require(
-            how.pieces <= maximum,
+            tuning.pieces <= maximum,
             f"{checkpoint_name(checkpoint)} takes {maximum} pieces of a text, and tasks.tuning.{task} has "
-            f"pieces={how.pieces}: give {maximum} or fewer, and less context, in a file of your own sizes",
+            f"pieces={tuning.pieces}: give {maximum} or fewer, and less context, in a file of your own sizes",
         )
 
 

@@ -65,8 +65,9 @@ def overlap_spec(zero) -> SeenSpec:
 
 def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list[TableEntry]:
     # English is no target of transfer
-    """Points of a task in Figure 3, a row a language: transfer and its baselines, which are
-    entries of the task's own table, and subword overlap.
+    """Table entries of one task in W's Figure 3: transfer and subword overlap, a point a language.
+
+    Transfer and its baselines are entries of the task's own table.
 
     Parameters
     ----------
@@ -91,6 +92,7 @@ def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list
         is_point = setting in ("zero-shot", SOURCE) and target in languages
         if cell.column == column and is_point:
             table_entries.append(replace(cell, table=FIGURE))
+
     run = overlap_spec(zero)
     for (overlap, metric), language in product(overlap_columns(column).items(), languages):
         row = f"{SOURCE}-{language} | zero-shot | {language}"
@@ -118,7 +120,7 @@ def pivot_by_language(tidy: pd.DataFrame) -> pd.DataFrame:
 
 
 def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
-    """Pearson's r over languages between transfer and subword overlap, with its 95% interval.
+    """Pearson's r over languages between transfer and subword overlap (W Figure 3), with 95% interval.
 
     Parameters
     ----------
@@ -131,22 +133,21 @@ def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
         A row for each task and kind of overlap.
     """
     wide = pivot_by_language(tidy)
+    transfer_columns = [column for column in wide if " overlap " not in column]
+
+    # the first frame is empty, and gives the columns where there is no task
     frames = [dufter_table4.order_transfer_correlations(tidy.head(0))]
-    for column in (c for c in wide if " overlap " not in c):
-        frames += [
-            dufter_table4.order_transfer_correlations(wide, overlap, (column,))
-            for overlap in overlap_columns(column)
-        ]
-    frame = pd.concat(frames, ignore_index=True)
-    return (
-        frame[frame["with English"].ne(True)]
-        .drop(columns="with English")
-        .rename(columns={"order": "overlap"})
-    )
+    for column in transfer_columns:
+        for overlap in overlap_columns(column):
+            frames.append(dufter_table4.order_transfer_correlations(wide, overlap, (column,)))
+
+    correlations = pd.concat(frames, ignore_index=True)
+    without_english = correlations[correlations["with English"].ne(True)]
+    return without_english.drop(columns="with English").rename(columns={"order": "overlap"})
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #ac564fd2
 def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFrame) -> dict:
-    """Draw a task's transfer against its subword overlap, a point a language.
+    """Draw a task's transfer against its subword overlap, one point for each language.
 
     Parameters
     ----------
@@ -167,16 +168,19 @@ def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFr
         Position of each language in the figure.
     """
     ax.scatter(wide[overlap], wide[column], s=12, color="black")
-    here = r[(r.overlap == overlap) & (r.transfer == column)]
-    legend = [
-        f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})" for _, one in here.iterrows()
+
+    correlations = r[(r.overlap == overlap) & (r.transfer == column)]
+    titles = [
+        f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})"
+        for _, one in correlations.iterrows()
     ]
-    ax.set_title("".join(legend) or "too few languages")
+    ax.set_title("".join(titles) or "too few languages")
     ax.set(xlabel=f"{overlap}, %", ylabel=f"{column}, %")
     right = max(10.0, 1.1 * wide[overlap].max())
     ax.set_xlim(-0.3 * right, right)  # names of languages without overlap find room
-    both = wide[[overlap, column]].dropna()
-    return {language: tuple(point) for language, point in both.iterrows()}
+
+    points = wide[[overlap, column]].dropna()
+    return {language: tuple(point) for language, point in points.iterrows()}
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #b52d7854
 MICROWORLD_RECORDS = {"documents": DocumentRecords, "parsing": TreeRecords}
@@ -221,12 +225,14 @@ def labelled_task_records(
     """
     if task == "nli":
         return liu2020_evaluation.nli_records(sizes, language, part)
-    p = task_split(sizes, task, part)
+
+    split = task_split(sizes, task, part)
     record_kinds = MICROWORLD_RECORDS if in_microworld(sizes) else NATURAL_RECORDS
     kind = record_kinds.get(task, RecordsSpec)
-    source = fill_template(sizes, p.source, language)
-    part_to_read = fill_template(sizes, p.part or part, language)
-    return LabelledRecords(language, kind(task, source, part_to_read, p.size, p.parameters))
+    source = fill_template(sizes, split.source, language)
+    part_to_read = fill_template(sizes, split.part or part, language)
+    records = kind(task, source, part_to_read, split.size, split.parameters)
+    return LabelledRecords(language, records)
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #106df511
 def is_single_world(sizes: JointConfig) -> bool:
@@ -245,7 +251,7 @@ def is_single_world(sizes: JointConfig) -> bool:
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #1fe90560
 def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
-    """Languages that a task can be tested in, English first.
+    """Languages that a task can be tested in, English first: those with all names its source needs.
 
     Parameters
     ----------
@@ -254,10 +260,11 @@ def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     task : str
         Name of the task, such as `nli`.
     """
-    p = task_split(sizes, task, "test")
-    required_names = {*PLACEHOLDER.findall(p.source), *PLACEHOLDER.findall(p.part)}
+    split = task_split(sizes, task, "test")
+    required_names = {*PLACEHOLDER.findall(split.source), *PLACEHOLDER.findall(split.part)}
     required_names -= {"language", "part"}
 
+    # `ud/{treebank}` can be read in the languages whose treebank the section names
     def has_names(language):
         return required_names <= sizes.languages.get(language, {}).keys()
 
@@ -415,10 +422,13 @@ def check_task_records(sizes: JointConfig, task: str) -> None:
     """
     if in_microworld(sizes):
         return
+
     training_languages = supervised_languages(sizes, task)
-    parts = [("train", l) for l in training_languages[1:]]
-    parts += [("dev", l) for l in training_languages]
-    parts += [("test", l) for l in evaluation_languages(sizes, task)]
+    parts = [("train", language) for language in training_languages[1:]]
+    parts += [("dev", language) for language in training_languages]
+    parts += [("test", language) for language in evaluation_languages(sizes, task)]
+
+    # every label has to stand in the English training records
     fix = LABEL_FIXES.get(task, "leave these texts out, or give a set with the same labels")
     _, train_spec, train_labels = task_labels(sizes, task, SOURCE, "train")
     for part, language in parts:

@@ -103,7 +103,7 @@ def zero_shot_config(
     own="",
     checkpoint: str = "",
 ) -> JointConfig:
-    """Sizes of the study, on our multilingual model or on an external checkpoint.
+    """Settings of the study of zero-shot transfer, on our multilingual model or an external checkpoint.
 
     Parameters
     ----------
@@ -129,18 +129,23 @@ def zero_shot_config(
     if corpus == "auto" and not own:
         corpus = "wiki" if scale == "paper" else "micro"
     sizes = liu2020_shifts.shift_study_config(scale, corpus, seeds, languages, own)
+
     location = f"{scale}.{sizes.corpus}"
     if sizes.tasks is None or not is_single_world(sizes):
         raise InputError(f"{location} says nothing of tasks: add `tasks` to it, or choose micro")
-    if lost := missing_keys(sizes):
-        raise InputError(f"{location}.tasks has no {lost[0]}: add it")
+    if missing := missing_keys(sizes):
+        raise InputError(f"{location}.tasks has no {missing[0]}: add it")
     if unknown := sorted({*sizes.tasks.centred} - {*TASKS}):
         raise InputError(
             f"{location}.tasks.centred has {unknown[0]!r}: choose among {', '.join(TASKS)}"
         )
+
+    # by default every language that the model reads is a target
     if not languages:
         sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
-    return liu2020_shifts.with_checkpoint(sizes, checkpoint) if checkpoint else sizes
+    if checkpoint:
+        sizes = liu2020_shifts.with_checkpoint(sizes, checkpoint)
+    return sizes
 
 # %% ../../nbs/12_zero_shot.ipynb #b83d4abe
 RUNS = {
@@ -155,7 +160,7 @@ RUNS = {
 def fine_tuned_spec(
     sizes: JointConfig, task: str, encoder, source: str, tests: tuple[str, ...], tags: int = 0
 ):
-    """An encoder fine-tuned on a task in one language and tested in others.
+    """Fine-tuning of an encoder on a task in one language, tested in others.
 
     Parameters
     ----------
@@ -180,6 +185,8 @@ def fine_tuned_spec(
     train = labelled_task_records(sizes, task, source, "train")
     dev = labelled_task_records(sizes, task, source, "dev")
     test_records = tuple(labelled_task_records(sizes, task, l, "test") for l in tests)
+
+    # tasks with settings of their own: kinds of entities, the parser
     fields = dict(settings=sizes.tasks.tuning[task], seed=encoder.seed)
     if task == "ner":
         fields["kinds"] = sizes.tasks.kinds
@@ -226,7 +233,7 @@ def shared_subwords_spec(zero) -> BagsSpec:
 def task_baselines(
     sizes: JointConfig, column: str, name: str, zero, untrained_run
 ) -> dict[str, dict]:
-    """Baselines of a column of transfer.
+    """Baselines that zero-shot transfer must exceed in a column of W's tables.
 
     Parameters
     ----------
@@ -249,12 +256,15 @@ def task_baselines(
     languages = [test.language for test in zero.tests]
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
     baselines = {"untrained": joint_run_metrics(untrained_run, by_language, languages)}
+
     if zero.train.records.task in BAGS:
         subwords_run = shared_subwords_spec(zero)
         baselines["shared pieces"] = joint_run_metrics(subwords_run, by_language, languages)
+
     # majority class and branching trees: the zero-shot run measures them itself
     for baseline, metric in BASELINE_METRICS.get(column, {}).items():
         baselines[baseline] = joint_run_metrics(zero, metric, languages)
+
     if column == "NLI ACC":
         lexicon_free_run = lexicon_free_nli_spec(sizes)
         for baseline in FLOORS:
@@ -266,8 +276,9 @@ def task_baselines(
 def rows_by_setting(
     sizes: JointConfig, task: str, spec, name: str
 ) -> tuple[dict[str, dict], object]:
-    """Rows of a task: zero-shot transfer, training in the test language, and for parsing gold
-    parts of speech.
+    """Rows of a task's table: zero-shot transfer, and training in the test language.
+
+    For parsing also zero-shot transfer with gold parts of speech.
 
     Parameters
     ----------
@@ -286,19 +297,22 @@ def rows_by_setting(
         By setting, (runs, metric) by language or mean; and the zero-shot run.
     """
     languages = evaluation_languages(sizes, task)
-    by_language = name + " {}"
+    by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
+
+    # one zero-shot run is tested in all languages
     zero = fine_tuned_spec(sizes, task, spec, SOURCE, languages)
+    rows = {"zero-shot": joint_run_metrics(zero, by_language, languages)}
+
+    # supervised: one run for each language with training data
     supervised_runs = {SOURCE: zero}
     for language in supervised_languages(sizes, task)[1:]:
         supervised_runs[language] = fine_tuned_spec(sizes, task, spec, language, (language,))
     supervised = separate_run_metrics(supervised_runs, name)
     if len(supervised_runs) < len(languages):
         # a mean over fewer languages than zero-shot has would not be comparable
-        supervised = {l: supervised[l] for l in supervised_runs}
-    rows = {
-        "zero-shot": joint_run_metrics(zero, by_language, languages),
-        TASKS[task].supervised: supervised,
-    }
+        supervised = {language: supervised[language] for language in supervised_runs}
+    rows[TASKS[task].supervised] = supervised
+
     if task == "parsing":
         gold = fine_tuned_spec(sizes, task, spec, SOURCE, languages, sizes.tasks.tags)
         rows["zero-shot, gold POS"] = joint_run_metrics(gold, by_language, languages)
@@ -318,7 +332,7 @@ def has_unseen_names(label: str) -> bool:
 
 
 def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry]:
-    """Entries of a task's table.
+    """Table entries of a column of a task's table (W Tables 2 to 6), in percent.
 
     Parameters
     ----------
@@ -341,15 +355,17 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
     for label, targets in rows:
         for target, (runs, metric) in targets.items():
             row = label(target)
-            if column != NEW or has_unseen_names(row):
-                table_entries.append(
-                    TableEntry(PAPER, table, row, column, seed, runs, metric, 100.0)
-                )
+            # F1 on new names has no meaning where the model was trained in the test language
+            if column == NEW and not has_unseen_names(row):
+                continue
+            table_entries.append(
+                TableEntry(PAPER, table, row, column, seed, runs, metric, unit=100.0)
+            )
     return table_entries
 
 
 def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
-    """Entries of a task's table for one model, its baselines and the points of Figure 3.
+    """Table entries of one task for one model: its table (W Tables 2 to 6) and points of Figure 3.
 
     Parameters
     ----------
@@ -369,19 +385,23 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     task_table = TASKS[task]
     languages = evaluation_languages(sizes, task)
     untrained_run = fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
+
     table_entries = []
     for column, name in task_table.columns.items():
-        rows_of_setting, zero = rows_by_setting(sizes, task, spec, name)
+        settings, zero = rows_by_setting(sizes, task, spec, name)
         baselines = task_baselines(sizes, column, name, zero, untrained_run)
-        rows = [(partial(zero_shot_label, s), targets) for s, targets in rows_of_setting.items()]
+        rows = [(partial(zero_shot_label, s), targets) for s, targets in settings.items()]
         rows += [
             (partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()
         ]
         table_entries += task_table_cells(task, column, seed, rows)
+
     # Figure 3 shows the task's last column: of trees the labelled score
     table_entries += figure3_cells(table_entries, zero, column, seed)
     if task in sizes.tasks.centred:
         table_entries += centred_cells(task, seed, zero, untrained_run)
+
+    # the paper sorts the languages of parsing by their distance from English in word order
     if task == "parsing":
         for target, distance in word_order_distances(languages).items():
             row = zero_shot_label("zero-shot", target)
@@ -395,8 +415,9 @@ CENTRED = "centred"
 
 
 def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]:
-    """Entries of a task with each language's mean vector subtracted, for the encoder and the
-    untrained one.
+    """Table entries of a task with each language's mean vector subtracted.
+
+    For the encoder and the untrained one.
 
     Parameters
     ----------
@@ -418,6 +439,7 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
         partial(zero_shot_label, f"zero-shot, {CENTRED}"): zero,
         partial(zero_shot_baseline_label, f"untrained, {CENTRED}"): untrained_run,
     }
+
     languages = [test.language for test in zero.tests]
     table_entries = []
     for column, name in TASKS[task].columns.items():
@@ -425,13 +447,15 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
             (label, joint_run_metrics(replace(run, centred=True), f"{name} {{}}", languages))
             for label, run in row_makers.items()
         ]
+
         table_entries += task_table_cells(task, column, seed, rows)
     return table_entries
 
 # %% ../../nbs/12_zero_shot.ipynb #1dff8a11
 def requested_tables(sizes: JointConfig, only: str) -> list[str]:
-    """Tables that are asked for and have a language to test in; all their natural-language
-    records are read.
+    """Tables that are asked for and have a language to test in.
+
+    All their natural-language records are read, so that an error comes before any training.
 
     Parameters
     ----------
@@ -449,6 +473,7 @@ def requested_tables(sizes: JointConfig, only: str) -> list[str]:
         table: evaluation_languages(sizes, TABLES[table])[1:]
         for table in select_tables(only, TABLES)
     }
+
     for table, languages in languages_of_table.items():
         if languages:
             check_task_records(sizes, TABLES[table])
@@ -558,8 +583,9 @@ def split_row_labels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def paper_layout(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
-    """A table in the paper's layout: settings down, targets across by word order distance,
-    published rows beneath ours.
+    """A table in W's layout: a row a setting, a column a target in order of word order distance.
+
+    Published rows stand beneath ours.
 
     Parameters
     ----------
@@ -574,19 +600,26 @@ def paper_layout(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     """
     our_rows = split_row_labels(tidy[tidy.table == table])
     published_rows = split_row_labels(published(PAPER, table))
-    published_rows = published_rows[
-        published_rows.setting.isin(our_rows.setting) & published_rows.target.isin(our_rows.target)
-    ]
-    order = {name: f"{i:02} {name}" for i, name in enumerate(dict.fromkeys(our_rows.setting))}
-    rows = pd.concat([our_rows.assign(whose="ours"), published_rows.assign(whose="printed")])
-    rows = rows.assign(
-        said=[f"{v:.2f}" if c == DISTANCE else f"{v:.1f}" for c, v in zip(rows.column, rows.value)]
+    is_ours_too = published_rows.setting.isin(our_rows.setting) & published_rows.target.isin(
+        our_rows.target
     )
-    rows["place"] = rows.setting.map(order)
+    rows = pd.concat(
+        [our_rows.assign(whose="ours"), published_rows[is_ours_too].assign(whose="printed")]
+    )
+
+    # numbers as text: distances with two decimals, percentages with one
+    rows["text"] = [
+        f"{value:.2f}" if column == DISTANCE else f"{value:.1f}"
+        for column, value in zip(rows.column, rows.value)
+    ]
+    # a pivot sorts its index: numbers in front keep the settings in our order
+    settings = dict.fromkeys(our_rows.setting)
+    rows["place"] = rows.setting.map({name: f"{i:02} {name}" for i, name in enumerate(settings)})
     wide = rows.pivot(
-        index=["column", "place", "setting", "whose"], columns="target", values="said"
+        index=["column", "place", "setting", "whose"], columns="target", values="text"
     ).fillna("")
-    wide = wide[
-        [*sort_by_distance({*our_rows.target} - {*MEANS}), *(m for m in MEANS if m in wide)]
-    ].rename_axis(columns=None)
+
+    languages = sort_by_distance({*our_rows.target} - {*MEANS})
+    means = [mean for mean in MEANS if mean in wide]
+    wide = wide[[*languages, *means]].rename_axis(columns=None)
     return wide.reset_index().drop(columns="place")
