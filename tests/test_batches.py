@@ -125,10 +125,10 @@ def test_a_batch_from_start_to_end(clone):
     assert f"{name} [1/" in done.stdout and "02_fails: failed (exit status 1: " in done.stdout
 
     entries = read_batch(path)
-    assert [batches.finished(e) for e in entries] == [True, False]
+    assert [batches.is_finished(e) for e in entries] == [True, False]
     source = clone / "nbs/01_counts.ipynb"
     source.write_text(source.read_text().replace("'seeds'", "'number'"))
-    assert not batches.finished(entries[0]), "the notebook is another now"
+    assert not batches.is_finished(entries[0]), "the notebook is another now"
 
 
 RUNS = """

@@ -92,21 +92,21 @@ def common(
 
 # %% ../nbs/lib/9010_cli.ipynb #09928c10
 def main(arguments: list[str] | None = None) -> None:
-    """Run the `xlingual` command and exit with its code; `--debug` may stand anywhere.
+    """Run the `xlingual` command and exit with its code; an error is one line on stderr.
 
     Parameters
     ----------
     arguments : list of str, optional
-        By default those of the process.
+        By default those of the process; `--debug`, for a traceback, may stand anywhere.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     words = [a for a in arguments if a != "--debug"]
-    line = ""
     command = "".join(words[:1])
+    line = ""  # what is printed to stderr, if anything
     try:
         settle(sys.stdout)
         code = app(words or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
-        if code == 130:
+        if code == 130:  # Ctrl-C
             line = interrupted_message(command)
     except UsageError as error:
         code, line = exit_of(error)
@@ -118,6 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
         code, line = exit_of(error, command)
         if "--debug" in arguments and code != 130:
             traceback.print_exc()
+
     if line:
         print(f"xlingual: {line}", file=sys.stderr)
     sys.exit(code)
@@ -182,7 +183,7 @@ Keep = Annotated[
 def notebook_values(
     parameter: list[str] | None, store: str, sizes: Path | None, notebooks
 ) -> dict[str, str]:
-    """The notebook parameters that the options of `plan` and `run` name.
+    """The notebook parameters that the options `-p`, `--store` and `--sizes` set.
 
     Parameters
     ----------
@@ -206,17 +207,19 @@ def notebook_values(
     """
     if sizes and not notebooks:
         raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
-    named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
-    named = {name: value for name, value in named.items() if value}
+    from_options = {"store": store} if store else {}
+    if sizes:
+        from_options["own"] = str(sizes.expanduser().absolute())
+
+    # -p scale=laptop beside --scale would leave open which of them counts
     values = assignments(parameter)
-    options = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"} | dict.fromkeys(
-        named, "the option alone"
-    )
-    for name in values.keys() & options.keys():
+    remedies = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"}
+    remedies |= dict.fromkeys(from_options, "the option alone")
+    for name in values.keys() & remedies.keys():
         raise InputError(
-            f"-p {name}={values[name]}: it has an option of its own: give {options[name]}"
+            f"-p {name}={values[name]}: it has an option of its own: give {remedies[name]}"
         )
-    return values | named
+    return values | from_options
 
 
 Batch = Annotated[
@@ -243,13 +246,13 @@ def run_batch_file(
     others : list, Path or bool
         Options that a batch excludes: true if any was given.
     scale : str
-        Of entries that name none.
+        Scale of entries that name none.
     parameter : list of str or None
         Values of `-p`, for all entries.
     store : str
-        Of all entries.
+        Store for all entries.
     start_cluster : callable
-        From `executor_for_kernels`.
+        Starts the workers for a device (`executor_for_kernels`).
     on_workers : bool
         Execute them on the cluster's workers.
 
@@ -388,10 +391,12 @@ def confirm(
     if not notebook:
         progress = progress_table(open_store(store, blank=True), corpus)
         return print_table(progress, "no claim is planned here")
+
     require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
+    table = find_table(resolve(notebook).stem, corpus)
     executor = Inline() if workers == 1 else Processes(workers or None)
-    at = Store(store or repository() / "runs")
-    for path in run_table(find_table(resolve(notebook).stem, corpus), at, executor):
+    runs = Store(store or repository() / "runs")
+    for path in run_table(table, runs, executor):
         print(f"written: {short(path)}")
 
 
@@ -524,9 +529,10 @@ def probe(
     as_json: Json = False,
 ):
     """Retrieval (rho), word translation (tau), their mean (mu) and perplexity of any model."""
+    # what can be refused at once is checked before torch is imported
     files = assignments(text, "--text")
-    names = [n for n in languages.split(",") if n]
-    if languages and not 1 < len(names) == len(set(names)):
+    names = [name for name in languages.split(",") if name]
+    if languages and (len(names) < 2 or len(set(names)) < len(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     if out:
         check_out(out)
@@ -552,15 +558,16 @@ def probe(
     texts, words, source = probe_texts(path, names, files, dictionary, sentences)
     require(words or not figure, "--figure draws pairs of words: give them with --dictionary FILE")
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
-    of_words = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
+    messages = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
 
+    # a sentence encoder may want a prompt before each text
     if pooling == "model":
         texts = {n: pooled.prepare(strings) for n, strings in texts.items()}
         words = {n: pooled.prepare(strings) for n, strings in (words or {}).items()}
 
     parallel = {n: encode_text(encoder, strings, n) for n, strings in texts.items()}
     dictionary_ids = {n: encode_text(encoder, x, n) for n, x in words.items()} if words else None
-    messages = of_words + remarks(encoder, parallel, dictionary_ids, texts, pooled)
+    messages += remarks(encoder, parallel, dictionary_ids, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
     frame = measure(encoder, parallel, dictionary_ids, pooling=pooled)
@@ -613,6 +620,7 @@ def animate(
     from xlingual_nb.text.parallel import parallel_words
 
     require(theme in THEMES, f"--theme {theme}: choose {' or '.join(THEMES)}")
+    # {title: folder of a pretraining, or folders of its checkpoints}
     models = {folders[0].name: folders} if checkpoints else {f.name: f for f in folders}
     titles = title or list(models)
     require(
@@ -629,6 +637,7 @@ def animate(
         f"--dictionary {dictionary}: name its two languages, as --languages en,es",
     )
     pairs = parallel_words(names, {}, dictionary) if dictionary else None
+
     models = dict(zip(titles, models.values()))
     figure = plot_emergence(models, pairs, layer, theme=theme)
     figure.savefig(picture, dpi=220, facecolor=figure.get_facecolor())

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SUBJECTS', 'PAPERS', 'PUBLISHED_SIZE_HEAD', 'READING', 'Answer', 'read_answers', 'answer_of_section', 'library_pages',
            'imported_modules', 'paper_links', 'library_links', 'neighbour_links', 'tables_of', 'runs_text',
-           'links_text', 'unsupported', 'fresh_seeds_text', 'reference_verdicts', 'answer_text', 'answer_tables',
+           'links_text', 'unsupported_claims', 'fresh_seeds_text', 'reference_verdicts', 'answer_text', 'answer_tables',
            'write_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
@@ -319,7 +319,7 @@ READING = (
 )
 
 
-def unsupported(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[str]:
+def unsupported_claims(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[str]:
     """Claims whose verdict is no longer the one that the answer's sentence rests on.
 
     Parameters
@@ -414,7 +414,7 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
         If a verdict that the answer's sentence rests on has changed.
     """
     # the sentence is written by hand: it must not outlive the verdicts it was written for
-    if lost := unsupported(answer, frames):
+    if lost := unsupported_claims(answer, frames):
         raise InputError(
             f"nbs/answers.toml: [{answer.notebook}]: `answer` stands on "
             f"{lost[0]} = {answer.holds[lost[0]]!r}, which no verdict says any more: write it again"

@@ -106,7 +106,7 @@ def data_home() -> Path | None:
 def same_data():
     """Context manager in which `XLINGUAL_DATA` is the absolute path of the data folder.
 
-    A kernel works in the notebook's folder, where it would look for another `data`.
+    A notebook's kernel works in the root of the clone, which may have another `data`.
     """
     setting_before = os.environ.get("XLINGUAL_DATA")
     home = data_home()

@@ -98,6 +98,7 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     fresh_verdicts = fresh.set_index(key).verdict
 
     def compared_row(claim, paper, why, n=float("nan"), power=float("nan")):
+        """A row for a claim of a plan, which has neither seeds nor power if it is left out."""
         address = claim.id, claim.corpus
         before = exploratory_verdicts.get(address, verdicts.NOT_TESTED)
         after = fresh_verdicts.get(address, "")

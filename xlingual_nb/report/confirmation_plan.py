@@ -340,7 +340,7 @@ def plan_family(
     for notebook, examined in members:
         claim = examined.claim
         why = reason_against(examined)
-        n = None if why else fewest_seeds(examined, level)
+        n = None if why else fewest_seeds(examined, level)  # None as well if too many are needed
         if n is None:
             why = why or f"more than {MOST} seeds would be needed for a power of {POWER:g}"
             why = shorten(why, 160, placeholder=" ...")

@@ -7,7 +7,8 @@ __all__ = ['NO_CODE', 'BOTH_READINGS', 'BEFORE', 'READINGS_BEFORE', 'OTHER_READI
            'contradicted_lines', 'contradicted_page', 'ambiguity_text', 'links_to_entries', 'first_sentence',
            'entries_at_a_glance', 'both_readings_text', 'ambiguities_page', 'against_before', 'place_of',
            'markdown_table', 'decided_before_table', 'change_reason', 'before_cells', 'changed_table', 'readings_table',
-           'both_readings_table', 'verdicts_before_page', 'docs_pages', 'refresh_docs']
+           'rows_of_reading', 'both_readings_table', 'verdicts_before_page', 'single_model_text', 'error_rates_table',
+           'docs_pages', 'refresh_docs']
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa03
 import re
@@ -44,20 +45,28 @@ def table_cell(text: str) -> str:
 
 
 def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]:
-    """A line of a markdown table for each claim of a paper that did not hold.
+    """A line of a markdown table for each of the papers' own claims that did not hold.
 
     Parameters
     ----------
     frame : DataFrame
         Verdicts of one scale.
     places : dict
-        {paper: name of the text}, in place of that of the corpus.
+        {paper: name of the text}, where it is not named after its corpus.
+
+    Returns
+    -------
+    list of str
+        Claim, what it says, text, effect, number of models, published effect and verdict.
     """
-    by_id = {claim.id: claim for claim in claims() if claim.whose == OF_PAPERS}
-    fallen = frame[frame.claim.isin(by_id) & frame.verdict.isin(verdicts.DECIDED)]
+    own_claims = {claim.id: claim for claim in claims() if claim.whose == OF_PAPERS}
+    is_decided = frame.claim.isin(own_claims) & frame.verdict.isin(verdicts.DECIDED)
+    contradicted = frame[is_decided & (frame.verdict != verdicts.REPRODUCED)]
+
     lines = []
-    for row in fallen[fallen.verdict != verdicts.REPRODUCED].itertuples():
-        claim = by_id[row.claim]
+    for row in contradicted.itertuples():
+        claim = own_claims[row.claim]
+        # points, MRR and so on: the unit of the columns that the claim compares
         unit = effect_unit(claim, frame[frame.claim == claim.id])
         columns = (
             row.claim,
@@ -73,7 +82,7 @@ def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]
 
 
 def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
-    """The page of the papers' claims that did not hold.
+    """The page `docs/contradicted.md`: the papers' own claims that did not hold here.
 
     Parameters
     ----------
@@ -87,29 +96,32 @@ def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
     """
     lines = contradicted_lines(frames["laptop"], {})
     lines += contradicted_lines(frames["paper"], {"dufter2020": PUBLISHED_SIZE})
+    head = "| claim | says | on | effect | n | published | verdict |\n" + "|---" * 7 + "|"
+
     intro = (
         "What the papers claim and our runs decide otherwise, on at least one text. *Contradicted*: the effect lies on "
         "the other side of the claim's margin. *Smaller than the margin*: it lies within it. Both after Holm's "
         "correction. Most are of small encoders, many on synthetic text: they say where a claim depends on size, "
         "text or training, and do not refute it at the papers' sizes."
     )
-    how = (
+    how_to_read = (
         "Effects are in the unit of their table (points, MRR, µ, or a ratio), with 95 % intervals over n models; what "
         "is counted has none. `xlingual why CLAIM` prints test, margin, history and runs; ours among them, on the "
         "terminal: `xlingual claims --verdict contradicted`. What holds and what is undecided: "
         "[15_ledger](../nbs/15_ledger.ipynb)."
     )
-    head = "| claim | says | on | effect | n | published | verdict |\n" + "|---" * 7 + "|"
     title = "# Claims that did not hold"
-    return "\n\n".join([title, wrapped(intro), wrapped(how), "\n".join([head, *lines])]) + "\n"
+    table = "\n".join([head, *lines])
+    return "\n\n".join([title, wrapped(intro), wrapped(how_to_read), table]) + "\n"
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa08
 def ambiguity_text(entry) -> str:
-    """An ambiguity: what the paper says, what its code does, what was chosen, the other reading.
+    """An ambiguity of a paper as a section: text, released code, our choice, the other reading.
 
     Parameters
     ----------
     entry : Ambiguity
+        A place where paper and code disagree, or the paper is silent.
 
     Returns
     -------
@@ -155,11 +167,12 @@ def first_sentence(text: str) -> str:
 
 
 def entries_at_a_glance(entries) -> str:
-    """A paper's ambiguities: a table of those that its released code answers, links to the others.
+    """A paper's ambiguities in short: a table of those that its code answers, links to the others.
 
     Parameters
     ----------
     entries : list of Ambiguity
+        All of one paper.
 
     Returns
     -------
@@ -167,17 +180,18 @@ def entries_at_a_glance(entries) -> str:
         Markdown.
     """
     with_code = [entry for entry in entries if not entry.code.startswith(NO_CODE)]
-    others = [entry for entry in entries if entry.code.startswith(NO_CODE)]
-    parts = []
+    without_code = [entry for entry in entries if entry.code.startswith(NO_CODE)]
+
+    blocks = []
     if with_code:
-        table = ["| place | of | what the code does |", "|---|---|---|"]
+        lines = ["| place | of | what the code does |", "|---|---|---|"]
         for entry in with_code:
-            place = links_to_entries([entry])
-            table.append(f"| {place} | {table_cell(entry.where)} | {first_sentence(entry.code)} |")
-        parts.append("\n".join(table))
-    if others:
-        parts.append(wrapped(f"No code was released for {links_to_entries(others)}."))
-    return "\n\n".join(parts)
+            link = links_to_entries([entry])
+            lines.append(f"| {link} | {table_cell(entry.where)} | {first_sentence(entry.code)} |")
+        blocks.append("\n".join(lines))
+    if without_code:
+        blocks.append(wrapped(f"No code was released for {links_to_entries(without_code)}."))
+    return "\n\n".join(blocks)
 
 
 # where the numbers of both readings stand beside each other
@@ -204,32 +218,36 @@ def both_readings_text() -> str:
 
 
 def ambiguities_page() -> str:
-    """The page of the places where a paper and its code disagree, or the paper is silent."""
+    """The page `docs/text_and_code.md`: where papers and code disagree, or a paper is silent."""
     entries = ambiguities()
-    by_paper = {name: [e for e in entries if e.paper == name] for name in PAPERS}
     intro = (
         f"{len(entries)} places where a paper and its released code disagree, or the paper is silent or at odds with "
         "itself: what each says, what was chosen here, and the setting of a config that runs the other reading. They "
         "are data of the package (`ambiguities.toml` of each paper), and stand at the end of the notebooks that they "
         "concern."
     )
-    table = [
+
+    # a line of counts and a section for each paper
+    counts = [
         "| paper | places | that released code answers | with a setting for the other reading |",
         "|---|---|---|---|",
     ]
-    blocks = []
-    for name, choices in by_paper.items():
-        authors, _ = PAPERS[name]
+    sections = []
+    for paper, (authors, _) in PAPERS.items():
+        of_paper = [entry for entry in entries if entry.paper == paper]
+        n_with_code = sum(not entry.code.startswith(NO_CODE) for entry in of_paper)
+        n_switches = sum(bool(entry.switch) for entry in of_paper)
+        # the anchor that markdown gives to a heading
         anchor = authors.lower().replace("&", "").replace(".", "").replace(" ", "-")
-        n_switches = sum(bool(entry.switch) for entry in choices)
-        n_with_code = sum(not entry.code.startswith(NO_CODE) for entry in choices)
-        table.append(f"| [{authors}](#{anchor}) | {len(choices)} | {n_with_code} | {n_switches} |")
-        blocks.append(f"## {authors}")
-        blocks.append(entries_at_a_glance(choices))
-        blocks += [ambiguity_text(entry) for entry in choices]
+        counts.append(
+            f"| [{authors}](#{anchor}) | {len(of_paper)} | {n_with_code} | {n_switches} |"
+        )
+        sections += [f"## {authors}", entries_at_a_glance(of_paper)]
+        sections += [ambiguity_text(entry) for entry in of_paper]
+
     title = "# Where papers and code disagree"
     both = wrapped(both_readings_text())
-    return "\n\n".join([title, wrapped(intro), both, "\n".join(table), *blocks]) + "\n"
+    return "\n\n".join([title, wrapped(intro), both, "\n".join(counts), *sections]) + "\n"
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa12
 BEFORE = "benchmarks/results/verdicts-before.csv"  # of commit 4f8c182, claims that were tested
@@ -239,32 +257,35 @@ HELD_BEFORE = ("reproduced", "not reproduced")  # the words for what was decided
 
 
 def against_before(root: Path, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Verdicts of before beside those of now.
+    """The verdicts of today beside those before the rule and some readings changed.
 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository, which has the verdicts of before in a file.
     frames : dict
-        {scale: verdicts} of now.
+        {scale: verdicts of today}.
 
     Returns
     -------
     DataFrame
         A row a scale, claim and corpus; columns `verdict`, `effect`, `low`, `high` and `n_seeds`
-        of now, and the same with `_before`; `unit` of the effects.
+        of today, and the same with `_before`; `unit` of the effects; `paper`; `is_own` (a claim of
+        the paper, not ours); `held` and `held_before` ("reproduced", "not reproduced" or "open").
     """
     keys = ["scale", "claim", "corpus"]
-    now = pd.concat([frame.assign(scale=scale) for scale, frame in frames.items()])
-    by_claim = dict(list(now.groupby("claim")))
-    now = now[[*keys, "verdict", "effect", "low", "high", "n_seeds", "note"]]
+    all_now = pd.concat([frame.assign(scale=scale) for scale, frame in frames.items()])
+    now = all_now[[*keys, "verdict", "effect", "low", "high", "n_seeds", "note"]]
     before = pd.read_csv(root / BEFORE, encoding="utf-8")
     both = before.merge(now, "outer", keys, suffixes=("_before", ""))
+
     registry = {claim.id: claim for claim in claims()}
-    units = {name: effect_unit(registry[name], rows) for name, rows in by_claim.items()}
+    units = {name: effect_unit(registry[name], rows) for name, rows in all_now.groupby("claim")}
     both["unit"] = both.claim.map(units).fillna("score")
     both["paper"] = [registry[name].paper for name in both.claim]
     both["is_own"] = [registry[name].whose == OF_PAPERS for name in both.claim]
+
+    # today has three words for what was decided, then there were two
     both["held_before"] = both.verdict_before.where(both.verdict_before.isin(HELD_BEFORE), "open")
     is_decided = both.verdict.isin(verdicts.DECIDED)
     is_reproduced = both.verdict == verdicts.REPRODUCED
@@ -301,157 +322,175 @@ def markdown_table(head: list[str], rows: list) -> str:
 
 
 def decided_before_table(both: pd.DataFrame) -> str:
-    """How many own claims of a paper were decided on a text, and how many are.
+    """How many of each paper's own claims were and are decided on each text, as a markdown table.
 
     Parameters
     ----------
     both : DataFrame
         As `against_before` returns.
     """
-    rows = []
     own = both[both.is_own]
-    for _, part in own.groupby(["paper", "scale", "corpus"]):
-        counts = [(part[held] != "open").sum() for held in ("held_before", "held")]
-        if any(counts):
-            first = next(part.itertuples())
-            name = PAPERS[first.paper][0]
-            rows.append((name, place_of(first), *map(str, counts)))
-    totals = [(own[held] != "open").sum() for held in ("held_before", "held")]
-    rows.append(("all", "", *map(str, totals)))
+    rows = []
+    for _, family in own.groupby(["paper", "scale", "corpus"]):
+        n_before = (family.held_before != "open").sum()
+        n_now = (family.held != "open").sum()
+        if n_before or n_now:
+            first = next(family.itertuples())
+            authors, _ = PAPERS[first.paper]
+            rows.append((authors, place_of(first), str(n_before), str(n_now)))
+
+    total_before = (own.held_before != "open").sum()
+    total_now = (own.held != "open").sum()
+    rows.append(("all", "", str(total_before), str(total_now)))
     return markdown_table(["paper", "on", "decided before", "decided now"], rows)
 
 
-def change_reason(row, mended: set[str]) -> str:
+def change_reason(row, reread_claims: set[str]) -> str:
     """What changed a verdict: the claim's reading, runs made since, or the rule alone.
 
     Parameters
     ----------
     row : namedtuple
         A row of `against_before`.
-    mended : set of str
-        Claims that are read otherwise.
+    reread_claims : set of str
+        Claims whose reading was changed.
     """
-    if row.claim in mended:
+    if row.claim in reread_claims:
         return "reading"
     return "rule" if row.n_seeds == row.n_seeds_before else "runs"
 
 
 def before_cells(row) -> tuple[str, str]:
-    """Effect and verdict of before, empty where the claim was not tested.
+    """Effect and verdict of before; no effect where the claim was not tested.
 
     Parameters
     ----------
     row : namedtuple
         A row of `against_before`.
     """
-    if row.verdict_before != row.verdict_before:
+    if pd.isna(row.verdict_before):
         return "", "not tested"
     values = {name: getattr(row, f"{name}_before") for name in ("effect", "low", "high")}
     return with_interval(pd.Series(values), row.unit), row.verdict_before
 
 
-def changed_table(rows: pd.DataFrame, mended: set[str]) -> str:
-    """Verdicts of before and now, with what changed them.
+def changed_table(rows: pd.DataFrame, reread_claims: set[str]) -> str:
+    """Effects and verdicts of before and now, with what changed them, as a markdown table.
 
     Parameters
     ----------
     rows : DataFrame
         Rows of `against_before`.
-    mended : set of str
-        Claims that are read otherwise.
+    reread_claims : set of str
+        Claims whose reading was changed.
     """
     lines = []
     for row in rows.itertuples():
         name = row.claim if row.is_own else f"{row.claim} (ours)"
-        effect, verdict = before_cells(row)
+        before = before_cells(row)
         now = with_interval(row, row.unit), row.verdict
-        lines.append((name, place_of(row), effect, verdict, *now, change_reason(row, mended)))
+        lines.append((name, place_of(row), *before, *now, change_reason(row, reread_claims)))
     head = ["claim", "on", "effect before", "verdict before", "effect now", "verdict now", "by"]
     return markdown_table(head, lines)
 
 
 def readings_table(both: pd.DataFrame, readings: list[dict]) -> str:
-    """Each reading that was changed, with effect and verdict of its claims before and now.
+    """Each reading that was changed, with its claims' effects and verdicts, as a markdown table.
 
     Parameters
     ----------
     both : DataFrame
         As `against_before` returns.
     readings : list of dict
-        Of `READINGS_BEFORE`.
+        The entries of `READINGS_BEFORE`: `claims`, how they were read `before` and are `now`, the
+        `choice` that gives the reason, and the name that a claim `was` under before.
     """
     lines = []
     for reading in readings:
         for claim in reading["claims"]:
-            here = both[both.claim == claim].drop(columns=both.filter(like="_before").columns)
-            old = both[both.claim == reading.get("was", claim)]
-            old = old.set_index(["scale", "corpus"]).filter(like="_before")
-            here = here.join(old, on=["scale", "corpus"])
-            is_tested = (here.verdict != verdicts.NOT_TESTED) | here.verdict_before.notna()
+            rows = rows_of_reading(both, claim, reading.get("was", claim))
+            is_tested = (rows.verdict != verdicts.NOT_TESTED) | rows.verdict_before.notna()
             # a claim that is tested nowhere has one line, of the largest scale
-            for row in (here[is_tested] if is_tested.any() else here[-1:]).itertuples():
+            shown = rows[is_tested] if is_tested.any() else rows[-1:]
+            for row in shown.itertuples():
                 place = place_of(row) if is_tested.any() else "nowhere"
                 texts = (claim, reading["before"], reading["now"], reading.get("choice", ""), place)
-                lines.append(
-                    (*texts, *before_cells(row), with_interval(row, row.unit), row.verdict)
-                )
+                now = with_interval(row, row.unit), row.verdict
+                lines.append((*texts, *before_cells(row), *now))
     head = ["claim", "read before", "read now", "why", "on"]
     head += ["effect before", "verdict before", "effect now", "verdict now"]
     return markdown_table(head, lines)
 
 
+def rows_of_reading(both: pd.DataFrame, claim: str, name_before: str) -> pd.DataFrame:
+    """Rows of a claim, today's columns beside those of the claim of another name before.
+
+    Parameters
+    ----------
+    both : DataFrame
+        As `against_before` returns.
+    claim, name_before : str
+        The claim today, and the one whose place it took (often itself).
+    """
+    columns_before = both.filter(like="_before").columns
+    now = both[both.claim == claim].drop(columns=columns_before)
+    before = both[both.claim == name_before].set_index(["scale", "corpus"])[columns_before]
+    return now.join(before, on=["scale", "corpus"])
+
+
 def both_readings_table(root: Path) -> str:
-    """Readings of which both were measured on the same models, as means over these.
+    """Means over models that were measured in both readings of a paper, as a markdown table.
 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository, which has the measurements in files.
     """
     results = root / "benchmarks/results"
     perplexity = pd.read_csv(results / "replaced-perplexity.csv", encoding="utf-8")
-    means = pd.read_csv(results / "sentence-means.csv", encoding="utf-8")
-    parts = {
+    shift = pd.read_csv(results / "sentence-means.csv", encoding="utf-8")
+    # {ambiguity: (measurements, column of the reading, our reading, the other one)}
+    studies = {
         "D-knn-perplexity": (perplexity, "reading", "[MASK] alone", "knn_released"),
-        "L2-mean-of-sentences": (means, "mean_of", "tokens", "sentences"),
+        "L2-mean-of-sentences": (shift, "mean_of", "tokens", "sentences"),
     }
     columns = {"train": "perplexity, training text", "dev": "perplexity, development text"}
     columns |= {"converted": "convert rate", "gold": "words translated right", "BLEU-1": "BLEU-1"}
+
     rows = []
-    for choice, (frame, key, ours, other) in parts.items():
-        by_reading = frame.groupby(key).mean(numeric_only=True)
-        for column in by_reading.columns.intersection([*columns]):
-            values = [verdicts.in_digits(by_reading[column][name]) for name in (ours, other)]
-            n_models = str(frame.seed.nunique())
-            other_name = OTHER_READINGS[choice]
-            rows.append((choice, columns[column], ours, values[0], other_name, values[1], n_models))
+    for ambiguity, (measurements, reading_column, ours, other) in studies.items():
+        means = measurements.groupby(reading_column).mean(numeric_only=True)
+        n_models = str(measurements.seed.nunique())
+        for column in means.columns.intersection([*columns]):
+            our_mean = verdicts.in_digits(means.loc[ours, column])
+            other_mean = verdicts.in_digits(means.loc[other, column])
+            what = ambiguity, columns[column]
+            rows.append((*what, ours, our_mean, OTHER_READINGS[ambiguity], other_mean, n_models))
     head = ["place", "what", "in the tables", "value", "other reading", "value", "models"]
     return markdown_table(head, rows)
 
 
 def verdicts_before_page(root: Path, frames: dict[str, pd.DataFrame]) -> str:
-    """The page of verdicts before and after the rule and some readings changed.
+    """The page `docs/verdicts_before.md`: verdicts before and after the rule and readings changed.
 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
     frames : dict
-        {scale: verdicts} of now.
+        {scale: verdicts of today}.
 
     Returns
     -------
     str
         Markdown.
     """
-    readings = tomllib.loads((root / READINGS_BEFORE).read_text(encoding="utf-8"))["reading"]
-    mended = {claim for reading in readings for claim in reading["claims"]}
     both = against_before(root, frames)
     changed = both[both.held != both.held_before]
-    fallen = changed[changed.held == "open"]
-    others = changed[changed.held != "open"]
-    one_seed = both[both.note.fillna("").str.contains("one seed in") & both.verdict_before.notna()]
-    rates = worst_rates(root / "benchmarks/results/placebo.csv", "laptop")
+    is_open_now = changed.held == "open"
+    readings = tomllib.loads((root / READINGS_BEFORE).read_text(encoding="utf-8"))["reading"]
+    reread_claims = set().union(*(reading["claims"] for reading in readings))
+
     intro = (
         "Since commit 4f8c182 all own claims of a paper on a text are corrected together (Holm), ours apart, "
         "whichever notebook tests them; until then each notebook was corrected alone. A test has to hold by its "
@@ -464,10 +503,6 @@ def verdicts_before_page(root: Path, frames: dict[str, pd.DataFrame]) -> str:
         "or neither (*rule*)."
     )
     choices = "*Why* names the entry of [where papers and code disagree](text_and_code.md) that gives the reason."
-    seeds = (
-        f"A claim with one model in a group is not tested: {len(one_seed)} verdicts became so, "
-        f"{(one_seed.verdict_before == 'inconclusive').sum()} of them *inconclusive* before and the others *at floor*."
-    )
     wrong = (
         "Studies were made up in which nothing is to be found. Of those of a paper and text, the share with a false "
         "claim called reproduced, and with a true one called contradicted or smaller than the margin, in the worst "
@@ -477,16 +512,62 @@ def verdicts_before_page(root: Path, frames: dict[str, pd.DataFrame]) -> str:
         "Of two readings the other one was measured on the same models of the microworld, and no claim rests on it "
         "([how](../benchmarks/README.md))."
     )
-    parts = ["# Verdicts before and after", wrapped(intro)]
-    parts += ["## Decided claims of the papers", decided_before_table(both)]
-    parts += ["## Decided before, and open now", wrapped(why), changed_table(fallen, mended)]
-    parts += ["## Decided now, and not before or otherwise", changed_table(others, mended)]
-    parts += ["## Readings", wrapped(choices), readings_table(both, readings), wrapped(seeds)]
-    rows = [(PAPERS[r[0]][0], corpus_name(r[1]), *r[2:]) for r in rates.itertuples(index=False)]
-    placebo = markdown_table(["paper", "on", *rates.columns[2:]], rows)
-    parts += ["## Readings measured beside each other", wrapped(beside), both_readings_table(root)]
-    parts += ["## How often such a verdict is wrong", wrapped(wrong), placebo]
-    return "\n\n".join(parts) + "\n"
+
+    blocks = [
+        "# Verdicts before and after",
+        wrapped(intro),
+        "## Decided claims of the papers",
+        decided_before_table(both),
+        "## Decided before, and open now",
+        wrapped(why),
+        changed_table(changed[is_open_now], reread_claims),
+        "## Decided now, and not before or otherwise",
+        changed_table(changed[~is_open_now], reread_claims),
+        "## Readings",
+        wrapped(choices),
+        readings_table(both, readings),
+        wrapped(single_model_text(both)),
+        "## Readings measured beside each other",
+        wrapped(beside),
+        both_readings_table(root),
+        "## How often such a verdict is wrong",
+        wrapped(wrong),
+        error_rates_table(root),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def single_model_text(both: pd.DataFrame) -> str:
+    """How many verdicts became "not tested" because a group has a single model.
+
+    Parameters
+    ----------
+    both : DataFrame
+        As `against_before` returns.
+    """
+    has_single_model = both.note.fillna("").str.contains("one seed in")
+    single_model = both[has_single_model & both.verdict_before.notna()]
+    n_inconclusive = (single_model.verdict_before == "inconclusive").sum()
+    return (
+        f"A claim with one model in a group is not tested: {len(single_model)} verdicts became so, "
+        f"{n_inconclusive} of them *inconclusive* before and the others *at floor*."
+    )
+
+
+def error_rates_table(root: Path) -> str:
+    """Worst error rates of the verdicts in made-up studies, by paper and text, as a markdown table.
+
+    Parameters
+    ----------
+    root : Path
+        The repository, which has the rates in a file.
+    """
+    rates = worst_rates(root / "benchmarks/results/placebo.csv", "laptop")
+    rows = []
+    for paper, corpus, *texts in rates.itertuples(index=False):
+        authors, _ = PAPERS[paper]
+        rows.append((authors, corpus_name(corpus), *texts))
+    return markdown_table(["paper", "on", *rates.columns[2:]], rows)
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa10
 def docs_pages(root: Path) -> dict[str, str]:
@@ -511,17 +592,17 @@ def docs_pages(root: Path) -> dict[str, str]:
 
 
 def refresh_docs(root: Path | None = None) -> list[Path]:
-    """Write the generated pages again.
+    """Write the generated pages of `docs/` anew where their text has changed.
 
     Parameters
     ----------
     root : Path, optional
-        Of the repository; of this one by default.
+        The repository; by default the one worked in.
 
     Returns
     -------
     list of Path
-        Those that changed.
+        The files that changed.
     """
     root = Path(root or repository())
     changed = []

@@ -138,7 +138,7 @@ def column_title(steps: Sequence[int], checkpoint: int) -> str:
 
 
 def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme: Theme) -> None:
-    """Words (2, words, 2) of both languages with a line from each to its translation.
+    """Draw the words of both languages as points, with a line from each word to its translation.
 
     Parameters
     ----------
@@ -153,14 +153,19 @@ def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme:
     theme : Theme
         Colours.
     """
-    every = -(-points.shape[1] // MOST_WORDS)
-    points = points[:, ::every]
-    is_hit = is_hit[::every]
-    lines = points.swapaxes(0, 1)
+    # of many words every k-th is drawn, or the lines would hide one another
+    stride = -(-points.shape[1] // MOST_WORDS)  # rounded up
+    points = points[:, ::stride]
+    is_hit = is_hit[::stride]
+
+    # misses lie below hits, and lines below points
+    lines = points.swapaxes(0, 1)  # (words, 2 languages, 2 coordinates)
     ax.add_collection(LineCollection(lines[~is_hit], colors=theme.miss, linewidths=0.45, zorder=1))
     ax.add_collection(LineCollection(lines[is_hit], colors=theme.hit, linewidths=0.6, zorder=2))
     ax.scatter(*points[0].T, s=5, color=theme.first, linewidths=0, zorder=3)
     ax.scatter(*points[1].T, s=6, color=theme.second, marker="^", linewidths=0, zorder=3)
+
+    # all panels of a model have one scale, so that its words are seen to move
     limits = (-1.05 * extent, 1.05 * extent)
     ax.set(xlim=limits, ylim=limits, xticks=[], yticks=[], facecolor=theme.page)
     ax.set_aspect("equal")
@@ -222,7 +227,7 @@ def add_title(ax, model: ModelView, small: dict) -> None:
 
 
 def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
-    """What the marks, lines and numbers are, on top of the figure.
+    """Explain marks, lines and numbers at the top of a figure, in two columns.
 
     Parameters
     ----------
@@ -233,20 +238,23 @@ def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
     labels : tuple[str, str]
         What a word and its translation are called.
     """
-    word = dict(linestyle="none", markersize=5)
-    handles = [
-        Line2D([], [], marker="o", color=theme.first, **word),
-        Line2D([], [], marker="^", color=theme.second, **word),
-        Line2D([], [], linestyle="none"),
-        Line2D([], [], color=theme.hit, linewidth=1.4),
-        Line2D([], [], color=theme.miss, linewidth=1.4),
-        Line2D([], [], linestyle="none"),
-    ]
-    found = f"found: {labels[1]} is the nearest word of the other language"
-    texts = [*labels, "", found, "not found", "τ: share of words found, both directions together"]
+    marker = dict(linestyle="none", markersize=5)
+    word = Line2D([], [], marker="o", color=theme.first, **marker)
+    translation = Line2D([], [], marker="^", color=theme.second, **marker)
+    hit = Line2D([], [], color=theme.hit, linewidth=1.4)
+    miss = Line2D([], [], color=theme.miss, linewidth=1.4)
+    no_mark = Line2D([], [], linestyle="none")
+    # matplotlib fills the first column before the second
+    first_column = {labels[0]: word, labels[1]: translation, "": no_mark}
+    second_column = {
+        f"found: {labels[1]} is the nearest word of the other language": hit,
+        "not found": miss,
+        "τ: share of words found, both directions together": no_mark,
+    }
+    entries = [*first_column.items(), *second_column.items()]
     figure.legend(
-        handles,
-        texts,
+        [handle for _, handle in entries],
+        [text for text, _ in entries],
         ncols=2,
         loc="upper left",
         bbox_to_anchor=(0, 1),
@@ -265,15 +273,19 @@ def draw_emergence(
     theme: str = "light",
     labels: tuple[str, str] = LABELS,
 ):
-    """A row a model, a column a checkpoint; in the last column the end with means taken off.
+    """Figure of words along training: a row a model, a column a checkpoint.
+
+    The last column is the end of training once more, with each language's mean subtracted.
 
     Parameters
     ----------
     models : sequence of ModelView or Trajectory
+        The rows; trajectories are projected on a plane first.
     percents : sequence of int
         Columns, in percent of the training; the nearest checkpoints are shown.
     text : callable
-        What stands under a panel, of a model, the number of a checkpoint, and whether means are off.
+        Gives the text under a panel, from a model, the number of a checkpoint, and whether means
+        are subtracted.
     theme : {"light", "dark"}
     labels : tuple of str
         What a word and its translation are called.
@@ -284,14 +296,16 @@ def draw_emergence(
     """
     colours = THEMES[theme]
     models = as_views(models)
-    columns = [nearest_checkpoints(model.plane.steps, percents) for model in models]
-    width = max(map(len, columns))
+    checkpoints = [nearest_checkpoints(model.plane.steps, percents) for model in models]
+    n_columns = max(map(len, checkpoints))
+
+    # inches: 1.2 a row, the legend and the titles above; a narrow gap before the last column
     height = 1.2 * len(models) + 1.11
     figure = plt.figure(figsize=(WIDTH, height), facecolor=colours.page)
     grid = figure.add_gridspec(
         len(models),
-        width + 2,
-        width_ratios=[*[1] * width, 0.1, 1],
+        n_columns + 2,
+        width_ratios=[*[1] * n_columns, 0.1, 1],
         left=0.004,
         right=0.996,
         top=1 - 1.08 / height,
@@ -299,22 +313,25 @@ def draw_emergence(
         wspace=0.05,
         hspace=0.5,
     )
+
     small = dict(fontsize=LETTERS, color=colours.ink)
     for row, model in enumerate(models):
-        panels = [(i, model.plane, checkpoint) for i, checkpoint in enumerate(columns[row])]
-        panels.append((width + 1, model.centred, len(model.centred.steps) - 1))
+        panels = [(i, model.plane, checkpoint) for i, checkpoint in enumerate(checkpoints[row])]
+        panels.append((n_columns + 1, model.centred, len(model.centred.steps) - 1))
         for column, projection, checkpoint in panels:
+            is_centred = column > n_columns
             ax = figure.add_subplot(grid[row, column])
-            is_hit = projection.hits[checkpoint, 0] > 0.5
+            is_hit = projection.hits[checkpoint, 0] > 0.5  # 1/k in a tie of k nearest words
             draw_words(ax, projection.points[checkpoint], is_hit, projection.extent, colours)
-            number = text(model, checkpoint, column > width)
-            ax.set_xlabel(number, labelpad=2, **small)
+            ax.set_xlabel(text(model, checkpoint, is_centred), labelpad=2, **small)
+
+            # titles of columns stand above the first row, those of rows above the first column
             if row == 0:
-                when = fill(column_title(projection.steps, checkpoint), 12)
-                if column > width:
-                    when = fill(f"end, {MEANS_OFF}", 15)
-                place = dict(xytext=(0, 17), textcoords="offset points", ha="center")
-                ax.annotate(when, (0.5, 1), xycoords="axes fraction", **place, **small)
+                title = fill(column_title(projection.steps, checkpoint), 12)
+                if is_centred:
+                    title = fill(f"end, {MEANS_OFF}", 15)
+                position = dict(xytext=(0, 17), textcoords="offset points", ha="center")
+                ax.annotate(title, (0.5, 1), xycoords="axes fraction", **position, **small)
             if column == 0:
                 add_title(ax, model, small)
     add_legend(figure, colours, labels)
@@ -327,11 +344,12 @@ def draw_last(
     labels: tuple[str, str] = LABELS,
     ncols: int = 3,
 ):
-    """The last checkpoint of every model: its words as they are, and with means taken off.
+    """Figure of the last checkpoint of every model: its words, and the same with means subtracted.
 
     Parameters
     ----------
     models : sequence of ModelView or Trajectory
+        A pair of panels each; trajectories are projected on a plane first.
     theme : {"light", "dark"}
     labels : tuple of str
         What a word and its translation are called.
@@ -345,14 +363,18 @@ def draw_last(
     colours = THEMES[theme]
     models = as_views(models)
     ncols = min(ncols, len(models))
-    nrows = -(-len(models) // ncols)
-    side = min(1.55, WIDTH / (2 * ncols))  # inches of a panel
-    title_lines = 1 + max(len(model.title) * 0.07 > 2 * side for model in models)
-    # inches, for the numbers of a row and the titles of the next
-    between = 0.45 + 0.15 * title_lines
+    nrows = -(-len(models) // ncols)  # rounded up
+
+    # all sizes in inches; a letter of a title is some .07 wide
+    side = min(1.55, WIDTH / (2 * ncols))
+    pair_width = 2 * side
+    has_long_title = any(len(model.title) * 0.07 > pair_width for model in models)
+    # room for the numbers of a row and the titles of the next, of one line or two
+    between = 0.75 if has_long_title else 0.6
     height = 0.58 + nrows * (side + between)
-    panels_width = 2 * ncols * side
+    panels_width = ncols * pair_width
     width = max(panels_width, LEGEND_WIDTH)
+
     figure = plt.figure(figsize=(width, height), facecolor=colours.page)
     rows = figure.add_gridspec(
         nrows,
@@ -364,19 +386,20 @@ def draw_last(
         wspace=0.08,
         hspace=between / side,
     )
+
     small = dict(fontsize=LETTERS, color=colours.ink)
     for number, model in enumerate(models):
         pair = rows[divmod(number, ncols)].subgridspec(1, 2, wspace=0.06)
         for column, projection in enumerate((model.plane, model.centred)):
             ax = figure.add_subplot(pair[column])
-            is_hit = projection.hits[-1, 0] > 0.5
+            is_hit = projection.hits[-1, 0] > 0.5  # 1/k in a tie of k nearest words
             draw_words(ax, projection.points[-1], is_hit, projection.extent, colours)
-            what = "\nmeans taken off" if column else ""
-            ax.set_xlabel(f"τ {projection.tau[-1]:.2f}{what}", labelpad=2, **small)
+            centring = "\nmeans taken off" if column else ""
+            ax.set_xlabel(f"τ {projection.tau[-1]:.2f}{centring}", labelpad=2, **small)
             if column == 0:
-                title = fill(model.title, round(2 * side / 0.07))
-                place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
-                ax.annotate(title, (0, 1), xycoords="axes fraction", **place, **small)
+                title = fill(model.title, round(pair_width / 0.07))
+                position = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
+                ax.annotate(title, (0, 1), xycoords="axes fraction", **position, **small)
     add_legend(figure, colours, labels)
     return figure
 
@@ -429,14 +452,14 @@ def points_between(projection: Projection, checkpoint: int, share: float) -> np.
 def draw_frame(
     models: Sequence[ModelView], checkpoint: int, share: float, theme: str, labels: tuple[str, str]
 ):
-    """A frame: the models beside one another, as they are above, with means off below.
+    """One frame of an animation: a column a model, its words above the same with means subtracted.
 
     Of one model both stand beside each other, or there would be no room for the legend.
 
     Parameters
     ----------
     models : Sequence[ModelView]
-        Models, or their words at each checkpoint.
+        The models.
     checkpoint : int
         Number of the checkpoint.
     share : float
@@ -447,30 +470,36 @@ def draw_frame(
         What a word and its translation are called.
     """
     colours = THEMES[theme]
-    shape = (2, len(models)) if len(models) > 1 else (1, 2)
-    height = 3 * shape[0] + 1.1
-    figure, axes = plt.subplots(*shape, figsize=(2.9 * shape[1], height), facecolor=colours.page)
-    axes = axes.reshape(2, -1)
+    nrows, ncols = (2, len(models)) if len(models) > 1 else (1, 2)
+    height = 3 * nrows + 1.1  # inches
+    size = (2.9 * ncols, height)
+    figure, axes = plt.subplots(nrows, ncols, figsize=size, facecolor=colours.page)
+    axes = axes.reshape(2, -1)  # (words or centred words, models)
     figure.subplots_adjust(0.01, 0.5 / height, 0.99, 1 - 1.05 / height, 0.04, 0.2)
+
     small = dict(fontsize=10, color=colours.ink)
     for column, model in enumerate(models):
         for is_centred, ax in enumerate(axes[:, column]):
             projection = model.centred if is_centred else model.plane
-            at = min(checkpoint, len(projection.steps) - 1)
-            is_hit = projection.hits[at, 0] > 0.5
-            points = points_between(projection, at, share)
+            # a model with fewer checkpoints stays at its last
+            shown = min(checkpoint, len(projection.steps) - 1)
+            is_hit = projection.hits[shown, 0] > 0.5  # 1/k in a tie of k nearest words
+            points = points_between(projection, shown, share)
             draw_words(ax, points, is_hit, projection.extent, colours)
-            ax.set_xlabel(tau_text(model, at, bool(is_centred)), labelpad=3, **small)
+            ax.set_xlabel(tau_text(model, shown, bool(is_centred)), labelpad=3, **small)
         axes[0, column].set_title(fill(model.title, 34), fontweight="bold", **small)
         axes[1, column].set_title(MEANS_OFF, **small)
+
     add_legend(figure, colours, labels)
-    when = column_title(models[0].plane.steps, checkpoint)
-    figure.text(0.5, 0.01, when, ha="center", va="bottom", fontsize=13, color=colours.ink)
+    progress = column_title(models[0].plane.steps, checkpoint)
+    figure.text(0.5, 0.01, progress, ha="center", va="bottom", fontsize=13, color=colours.ink)
     return figure
 
 
 def palette(theme: Theme):
-    """A picture with the colours of a theme and their blends with the page as its palette.
+    """The colours of a theme and their blends with the page, as the palette of a PIL image.
+
+    Few colours keep a GIF small.
 
     Parameters
     ----------
@@ -483,7 +512,9 @@ def palette(theme: Theme):
     colours = [page]
     for ink in dict.fromkeys((theme.ink, theme.hit, theme.first, theme.second, theme.miss)):
         colours += [page + share * (np.array(to_rgb(ink)) - page) for share in BLENDS]
-    colours += [page] * (256 - len(colours))
+    colours += [page] * (256 - len(colours))  # a palette has 256 entries
+
+    # an image of one pixel, which only carries the palette: bytes of red, green and blue
     picture = Image.new("P", (1, 1))
     picture.putpalette(np.rint(255 * np.concatenate(colours)).astype(int).tolist())
     return picture
@@ -496,7 +527,7 @@ def write_animation(
     labels: tuple[str, str] = LABELS,
     dpi: int = 72,
 ) -> None:
-    """Write a GIF of the training of some models; `draw_emergence` is its still.
+    """Write an animated GIF of the words of some models along their training.
 
     Parameters
     ----------
@@ -515,6 +546,8 @@ def write_animation(
 
     models = as_views(models)
     n_checkpoints = max(len(model.plane.steps) for model in models)
+
+    # each frame is a matplotlib figure, rendered as PNG in memory
     images = []
     for checkpoint, share in animation_frames(n_checkpoints):
         figure = draw_frame(models, checkpoint, share, theme, labels)
@@ -522,11 +555,13 @@ def write_animation(
         figure.savefig(picture, format="png", dpi=dpi, facecolor=figure.get_facecolor())
         plt.close(figure)
         images.append(Image.open(picture).convert("RGB"))
-    animation = io.BytesIO()
+
     # one palette for all frames, or colours would flicker
     options = dict(palette=palette(THEMES[theme]), dither=Image.Dither.NONE)
     frames = [image.quantize(**options) for image in images]
-    times = [FRAME_TIME] * (len(frames) - 1) + [LAST_FRAME_TIME]
-    timing = dict(duration=times, loop=0, optimize=True)
+
+    durations = [FRAME_TIME] * (len(frames) - 1) + [LAST_FRAME_TIME]  # milliseconds
+    timing = dict(duration=durations, loop=0, optimize=True)  # loop=0: for ever
+    animation = io.BytesIO()
     frames[0].save(animation, "gif", save_all=True, append_images=frames[1:], **timing)
     write_atomic(path, animation.getvalue())

@@ -73,23 +73,26 @@ def why_not_meant(claim, scale) -> str:
 
 
 def why_no_spread(outcomes) -> str:
-    """Why nothing is known of the spread over seeds of what some tests compare; empty if it is.
+    """Why a claim's effects have no confidence interval; empty if all have one.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         Results of the claim's tests.
     """
-    correlations = [result.rows for result in outcomes if result.rows]
-    if correlations and min(correlations) <= 3:
+    # Fisher's z has the standard error 1 / sqrt(n - 3)
+    sample_sizes = [result.rows for result in outcomes if result.rows]
+    if sample_sizes and min(sample_sizes) <= 3:
         return "a correlation over three rows has no interval"
-    uncertain = [result for result in outcomes if not result.is_exact and not result.rows]
+
+    # differences and ratios need a variance over seeds, unless arithmetic decides
+    needs_variance = [result for result in outcomes if not result.is_exact and not result.rows]
     single_seed_rows = {}
-    for result in uncertain:
+    for result in needs_variance:
         single_seed_rows |= dict.fromkeys(row for row, n in result.seeds.items() if n < 2)
     if single_seed_rows:
         return f"one seed in {', '.join(single_seed_rows)}: no interval"
-    if any(sum(result.sds) == 0 for result in uncertain):
+    if any(sum(result.sds) == 0 for result in needs_variance):
         return "the seeds do not differ at all: no spread to judge by"
     return ""
 
@@ -111,8 +114,9 @@ def first_reason(reason, tests) -> str:
 
 
 def without_baseline(tests) -> tuple[str, str]:
-    """Verdict and note of a claim none of whose rows is above its baseline, or whose baselines
-    were not run.
+    """Verdict and note of a claim with a test in which no row is above its baseline.
+
+    Two models that both know nothing are equal, and that says nothing of what is compared.
 
     Parameters
     ----------
@@ -122,22 +126,25 @@ def without_baseline(tests) -> tuple[str, str]:
     Returns
     -------
     tuple[str, str]
-        Empty where some row of every test is above its baseline.
+        Empty where some row of every test is above its baseline; "not tested" where the baselines
+        were not run.
     """
-    above = [is_above_baseline(t) for t in tests]
+    above = [is_above_baseline(t) for t in tests]  # None where the baselines were not run
     for t, is_above in zip(tests, above):
         if is_above is None:
             baselines = baselines_in_words(t.claim, t.test, precondition_rows(t.claim, t.test))
             return NOT_TESTED, f"not run: {baselines}"
     if all(above):
         return "", ""
+
+    # no model can rise far above a baseline that nearly solves the task
     if is_solved_by_baseline(tests[above.index(False)]):
         return SOLVED, "a baseline has more than half of all there is to have"
     return NOT_ABOVE, "no row that is compared is above its baseline: that decides nothing"
 
 
 def examine(claim, scale, look_up) -> Examined:
-    """A claim with the results of its tests, before the correction for multiple tests.
+    """Run a claim's tests and check its preconditions, before the correction for multiple tests.
 
     Parameters
     ----------
@@ -161,12 +168,16 @@ def examine(claim, scale, look_up) -> Examined:
     for result in results:
         missing += result.missing
     not_tested = Examined(claim, [] if missing else results, NOT_TESTED)
+
+    # is there a test at this scale, with all its rows and more than one seed?
     if why := why_not_meant(claim, scale):
         return replace(not_tested, note=why)
     if missing:
         return replace(not_tested, note=f"not run: {', '.join(dict.fromkeys(missing))}")
     if why := why_no_spread(results):
         return replace(not_tested, note=why)
+
+    # were models pretrained, and fine-tuned with success in the source language?
     if why := first_reason(untrained_row, tests):
         return replace(not_tested, note=f"pretraining not learnt: {why}")
     not_run, not_learnt = source_task_failures(tests)
@@ -174,17 +185,22 @@ def examine(claim, scale, look_up) -> Examined:
         return replace(not_tested, outcomes=[], note=f"not run: {not_run}")
     if not_learnt:
         return replace(not_tested, verdict=NOT_LEARNT, note=f"not above baseline: {not_learnt}")
+
+    # is anything compared that is better than a baseline?
     verdict, note = without_baseline(tests)
     if verdict == NOT_TESTED:
         return replace(not_tested, outcomes=[], note=note)
     if verdict:
         return replace(not_tested, verdict=verdict, note=note)
+
+    # could the effect be one of perplexity, or be hidden by a ceiling or by opposite signs?
     if why := first_reason(misfit, tests):
         return replace(not_tested, note=f"fit differs: {why}")
     if why := first_reason(rows_at_ceiling, tests):
         return replace(not_tested, note=f"at the ceiling: {why}")
     if why := first_reason(rows_of_both_signs, tests):
         return replace(not_tested, verdict=INCONCLUSIVE, note=f"cannot be decided: {why}")
+
     # all tests have to hold, so the weakest counts; one that falls is enough (Bonferroni)
     p = max(o.p for o in results)
     against = min(1.0, len(results) * min(o.p_against for o in results))

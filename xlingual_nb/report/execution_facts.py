@@ -64,8 +64,7 @@ def commit_of(folder: Path) -> str:
 
 
 def execution_facts(notebook: str, settings: dict, source: Path | None = None) -> dict:
-    """What an execution of a notebook with these settings is made by: digests of notebook and
-    code, versions, system.
+    """Provenance of an execution of a notebook: parameters, digests, versions, commit and system.
 
     Parameters
     ----------
@@ -77,15 +76,15 @@ def execution_facts(notebook: str, settings: dict, source: Path | None = None) -
         File of the notebook; without one its digest is left out: a kernel does not know which file
         its cells come from.
     """
-    package = Path(xlingual_nb.__file__).resolve().parent
+    package_folder = Path(xlingual_nb.__file__).resolve().parent
     digests = {"source_sha256": digest_of_files([source])} if source else {}
     return dict(
         notebook=notebook,
         parameters=settings,
         **digests,
-        code_sha256=digest_of_files(sorted(package.rglob("*.py"))),
+        code_sha256=digest_of_files(sorted(package_folder.rglob("*.py"))),
         version=xlingual_nb.__version__,
-        commit=commit_of(package.parent),
+        commit=commit_of(package_folder.parent),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         **{package: installed_version(package) for package in PACKAGES},
@@ -93,7 +92,7 @@ def execution_facts(notebook: str, settings: dict, source: Path | None = None) -
 
 # %% ../../nbs/lib/8070_execution_facts.ipynb #de08ca1e
 def show_facts(facts: dict) -> None:
-    """Show in a notebook, in one line, what executes it; all facts are the output's metadata.
+    """Display the provenance of a notebook's execution: a line of text, all facts as metadata.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ def show_facts(facts: dict) -> None:
     from IPython.display import display
 
     settings = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
-    code = f"code {facts['code_sha256'][:12]}"
+    code = f"code {facts['code_sha256'][:12]}"  # outside a clone
     if facts["commit"]:
         code = f"commit {facts['commit'][:12]}"
     text = (

@@ -185,13 +185,14 @@ def model_data(
     losses: Sequence[tuple[int, float]] = (),
     **facts,
 ) -> dict:
-    """All that the page knows of a model.
+    """All that the page `docs/explore` shows of a model, as plain values for JSON.
 
     Parameters
     ----------
     title : str
+        Name of the model.
     words, sentences : dict of int to Trajectory
-        By layer.
+        By layer; sentences may be empty.
     curves : dict of list of float
         By name, a number a checkpoint.
     losses : sequence of (int, float)
@@ -199,16 +200,18 @@ def model_data(
     **facts
         What else is said of it: its row, run, corpus, seed.
     """
-    first = next(iter(words.values()))
-    data = {"title": title, **facts, "languages": first.languages, "steps": first.steps}
+    any_layer = next(iter(words.values()))
+    data = {"title": title, **facts, "languages": any_layer.languages, "steps": any_layer.steps}
     data["curves"] = {name: rounded(values) for name, values in curves.items()}
     if losses:
         steps, values = zip(*losses)
         data["loss"] = {"steps": steps, "values": rounded(values)}
+
+    # the texts are the same at every layer, their positions are not
     for name, by_layer in (("words", words), ("sentences", sentences)):
         if by_layer:
             texts = next(iter(by_layer.values())).words
-            layers = {str(layer): layer_data(each) for layer, each in by_layer.items()}
+            layers = {str(layer): layer_data(points) for layer, points in by_layer.items()}
             data[name] = {"texts": texts, "layers": layers}
     return data
 
@@ -247,7 +250,7 @@ def read_data(path: Path) -> dict:
 
 
 def read_projection(data: dict, name: str, layer: int = 0) -> Projection:
-    """`plane` or `centred` of the words of a layer, as it is drawn.
+    """Decode a projection of the words of a layer from the data of the page `docs/explore`.
 
     Parameters
     ----------
@@ -263,17 +266,19 @@ def read_projection(data: dict, name: str, layer: int = 0) -> Projection:
     Projection
     """
     words = [tuple(pair) for pair in data["words"]["texts"]]
-    view = data["words"]["layers"][str(layer)][name]
-    shape = (len(data["steps"]), 2, len(words))
-    nearest = decode_bytes(view["nearest"], (*shape, NEAREST))
+    encoded = data["words"]["layers"][str(layer)][name]
+    shape = (len(data["steps"]), 2, len(words))  # (checkpoints, languages, words)
+    # a word is found where its own translation is the nearest word of the other language
+    nearest = decode_bytes(encoded["nearest"], (*shape, NEAREST))
+    is_hit = nearest[..., 0] == np.arange(len(words))
     return Projection(
         data["title"],
         tuple(data["languages"]),
         words,
         tuple(data["steps"]),
-        decode_points(view["points"], (*shape, 2), view["extent"]),
-        (nearest[..., 0] == np.arange(len(words))).astype(float),
-        np.array(view["explained"]),
+        decode_points(encoded["points"], (*shape, 2), encoded["extent"]),
+        is_hit.astype(float),
+        np.array(encoded["explained"]),
     )
 
 
@@ -356,16 +361,16 @@ def sentence_trajectories(measure: MeasureSpec, store, folders, layers) -> dict[
 
 
 def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> Path:
-    """Write what the page shows of a row's first seed, from a store that holds its runs.
+    """Write the data of the page `docs/explore` for a row of the laboratory study, its first seed.
 
     Parameters
     ----------
     row : str
-        Label of the row.
+        Label of the model's row in the study.
     sizes : LaboratoryConfig
         Sizes of the study at its scale.
     store : Store
-        Store of finished runs.
+        Store that holds the model's runs.
     folder : Path
         Folder that is written to.
 
@@ -373,19 +378,25 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
     -------
     Path
     """
-    measures = curve_runs(row, sizes)
+    measures = curve_runs(row, sizes)  # a run a checkpoint
     spec = measures[0].checkpoint
-    folders = pretraining_checkpoints(spec, store)
+    folders = pretraining_checkpoints(spec, store)  # {step: folder}
     layers = (0, upper_layer(spec.shape.layers))
-    values = [store.read(measure) for measure in measures]
-    by_step = {value["step"]: value for value in values}
+
+    # µ, retrieval and perplexity in the order of the checkpoints
+    by_step = {}
+    for measure in measures:
+        metrics = store.read(measure)
+        by_step[metrics["step"]] = metrics
     curves = {name: [by_step[step][metric] for step in folders] for name, metric in CURVES.items()}
+
+    losses = [(entry["step"], entry["loss"]) for entry in read_log(store.path(spec))]
     data = model_data(
         TITLES[row],
         load_trajectories(folders, layers),
         sentence_trajectories(measures[0], store, folders, layers),
         curves,
-        [(entry["step"], entry["loss"]) for entry in read_log(store.path(spec))],
+        losses,
         row=row,
         corpus=sizes.corpus,
         seed=spec.seed,
@@ -419,8 +430,7 @@ def read_closed_classes(path: Path, languages: tuple[str, str]) -> list[list[str
 def write_encoder_model(
     encoder: Path, words: Path, languages: tuple[str, str], title: str, path: Path, run: str
 ) -> Path:
-    """Write what the page shows of an encoder that was trained elsewhere: its words, lowest and
-    upper layer. `run` says where it is from.
+    """Write the data of the page `docs/explore` for an external encoder: words at two layers.
 
     Parameters
     ----------
@@ -443,8 +453,10 @@ def write_encoder_model(
     """
     model = load_encoder(encoder)
     labels = read_closed_classes(words, languages)
-    items = [encode_text(model, side, name) for side, name in zip(labels, languages)]
+    items = [encode_text(model, texts, language) for texts, language in zip(labels, languages)]
     layers = (0, upper_layer(model.depth))
+
+    # a trajectory of one checkpoint: nothing is known of its training
     options = dict(languages=languages, items=items, labels=labels)
     trajectories = load_trajectories({0: encoder}, layers, title, **options)
     row = f"{path.stem} encoder"
@@ -461,7 +473,7 @@ DIAL_TITLES = {
 
 
 def write_page_index(folder: Path, corpus: str = "micro") -> Path:
-    """Write which models there are, in the order of the rows, and then encoders from elsewhere.
+    """Write the list of models that the page `docs/explore` offers: ours, then external encoders.
 
     Parameters
     ----------
@@ -482,6 +494,8 @@ def write_page_index(folder: Path, corpus: str = "micro") -> Path:
     for path in sorted(folder.glob("encoder-*.js")):
         data = read_data(path)
         entries.append({"row": data["row"], "title": data["title"], "file": path.name})
+
+    # the page loads it as a script: a browser reads no JSON from a folder
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
     path = folder / "index.js"
     write_atomic(path, f"explore.index({text});\n")
@@ -510,8 +524,7 @@ def spoken(dial: str, setting: str) -> str:
 
 
 def dials_data(study: Kept) -> list[dict]:
-    """Each dial by name, with its settings: µ, its standard deviation, the number of models, a
-    sentence.
+    """The dials (typology parameters of the microworld) with µ at each setting, as plain values.
 
     Parameters
     ----------
@@ -521,17 +534,21 @@ def dials_data(study: Kept) -> list[dict]:
     Returns
     -------
     list[dict]
+        A dial each: `name`, `title` and `settings`, with µ, its standard deviation over `n` models,
+        and for word orders a sentence as `text`.
     """
     table = study.table("dials")
     table = table[table.column == "µ"].set_index("row")
     dials = []
     for dial, title in DIAL_TITLES.items():
         settings = []
+        # a row is called "order | SOV"
         for row in table.index[table.index.str.startswith(f"{dial} | ")]:
             name = row.partition(" | ")[2]
-            score = table.loc[row]
-            facts = {"mu": round(score.value, 4), "sd": round(score.sd, 4), "n": int(score.n_seeds)}
-            settings.append({"name": name, **facts, "text": spoken(dial, name)})
+            entry = table.loc[row]
+            numbers = {"mu": round(entry.value, 4), "sd": round(entry.sd, 4)}
+            n_models = int(entry.n_seeds)
+            settings.append({"name": name, **numbers, "n": n_models, "text": spoken(dial, name)})
         dials.append({"name": dial, "title": title, "settings": settings})
     return dials
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['INK', 'OFFSETS', 'SIDES', 'style', 'panels', 'legend_below', 'keys_below', 'add_point_name', 'label_points',
-           'compact', 'described', 'save', 'compared_bars', 'similarity_maps', 'curves']
+           'reduce_colours', 'alternative_text', 'save', 'compared_bars', 'similarity_maps', 'curves']
 
 # %% ../../nbs/lib/8030_figures.ipynb #44754961
 import io
@@ -28,9 +28,12 @@ INK = ("#1b1b1b", "#0072b2", "#e69f00", "#9ad0c2", "#b0b0b0")  # from dark to li
 
 
 def style() -> None:
-    """The look of every figure: white, thin grid, colours that stay apart in grey, letters that
-    can be read at the width of a page.
+    """Set matplotlib's and seaborn's defaults for every figure of the project.
+
+    White, with a thin grid, colours that stay apart in grey, and letters that can be read at the
+    width of a page.
     """
+    # sizes of letters in points, where a page is 7 inches wide
     settings = {
         "figure.dpi": 100,
         "savefig.dpi": 160,
@@ -53,22 +56,29 @@ def style() -> None:
 
 
 def panels(count: int, columns: int = 3, height: float = 2.4, **options):
-    """A figure of the width of a page with so many panels, and these, in order.
+    """A figure of the width of a page with a number of panels, and these panels, in order.
 
     Parameters
     ----------
     count, columns : int
         How many panels there are, and how many stand in a row at most.
     height : float
-        Of a row, in inches.
+        Height of a row, in inches.
     **options
-        Of `plt.subplots`, as `sharey=True`.
+        Options of `plt.subplots`, as `sharey=True`.
+
+    Returns
+    -------
+    figure : Figure
+    axes : list of Axes
     """
     columns = min(columns, count)
-    rows = -(-count // columns)
-    size = PAGE if columns > 1 else PAGE * 0.62, height * rows + 0.4
+    rows = -(-count // columns)  # rounded up
+    width = PAGE if columns > 1 else PAGE * 0.62  # a single column as wide as a page would be flat
     options = dict(layout="constrained", squeeze=False) | options
-    figure, axes = plt.subplots(rows, columns, figsize=size, **options)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height * rows + 0.4), **options)
+
+    # the last row may be incomplete
     for ax in axes.flat[count:]:
         ax.remove()
     return figure, list(axes.flat[:count])
@@ -81,32 +91,36 @@ def legend_below(figure, axes, columns: int = 4) -> None:
     ----------
     figure : Figure
     axes : iterable of Axes
-        Whose labels to collect.
+        The panels whose labels are collected.
     columns : int
         Number of columns of the legend.
     """
     from matplotlib.container import Container
 
-    handles = {}
+    handles = {}  # {label: its first line, marker or error bar}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(label, handle)
+
+    # matplotlib's error bars and bars are containers; the sort keeps the order of the others
     labels = sorted(handles, key=lambda label: not isinstance(handles[label], Container))
     figure.legend([handles[l] for l in labels], labels, loc="outside lower center", ncols=columns)
 
 
-def keys_below(figure, looks: dict, columns: int = 4) -> None:
+def keys_below(figure, styles: dict, columns: int = 4) -> None:
     """A legend beneath all panels that explains colours and line styles apart.
 
     Parameters
     ----------
     figure : Figure
-    looks : dict
+    styles : dict
         {label: properties of a line}: one entry a colour and, in grey, one a line or marker style.
     columns : int
         Number of columns of the legend.
     """
-    handles = [plt.Line2D([], [], label=label, **look) for label, look in looks.items()]
+    handles = [
+        plt.Line2D([], [], label=label, **properties) for label, properties in styles.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
@@ -115,20 +129,21 @@ SIDES = ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))  
 
 
 def add_point_name(ax, label: str, point, distance: float, side: tuple[int, int], size: float):
-    """Write the name of a point on one side of it; from 8 points on a line joins the two.
+    """Write the name of a point on one side of it, joined by a thin line where it is far.
 
     Parameters
     ----------
     ax : Axes
     label : str
+        The name.
     point : (x, y)
         In data coordinates.
     distance : float
-        In points.
+        From the point to its name, in typographic points; beyond 8 a line joins them.
     side : tuple of int
-        One of `SIDES`.
+        Horizontal and vertical direction, each -1, 0 or 1: (1, 0) is right, (0, 1) above.
     size : float
-        Of the letters, in points.
+        Size of the letters, in typographic points.
 
     Returns
     -------
@@ -136,13 +151,16 @@ def add_point_name(ax, label: str, point, distance: float, side: tuple[int, int]
     """
     dx, dy = side
     line = dict(arrowstyle="-", color=GREY, linewidth=0.5) if distance > 8 else None
+    # a name on the right begins at the point, one on the left ends there
+    horizontal = {1: "left", 0: "center", -1: "right"}[dx]
+    vertical = {1: "bottom", 0: "center", -1: "top"}[dy]
     return ax.annotate(
         label,
         point,
         xytext=(dx * distance, dy * distance),
         textcoords="offset points",
-        ha={1: "left", 0: "center", -1: "right"}[dx],
-        va={1: "bottom", 0: "center", -1: "top"}[dy],
+        ha=horizontal,
+        va=vertical,
         fontsize=size,
         arrowprops=line,
     )
@@ -151,7 +169,7 @@ def add_point_name(ax, label: str, point, distance: float, side: tuple[int, int]
 def label_points(
     ax, points: dict, size: float = SMALLEST, half_width: float = 2, others: Iterable = ()
 ) -> None:
-    """Name points of a panel, each where its name lies on no other name and no point.
+    """Write the names of points in a panel, each where it overlaps no other name and no point.
 
     To be called when the limits of the panel are settled. A name that fits nowhere gets the
     position with the fewest conflicts.
@@ -162,7 +180,7 @@ def label_points(
     points : dict
         {label: (x, y)}.
     size : float
-        Of the letters, in points.
+        Size of the letters, in typographic points.
     half_width : float
         Half the width of a mark, in pixels: a tick is wider than a dot.
     others : iterable of (x, y)
@@ -172,9 +190,9 @@ def label_points(
 
     ax.figure.draw_without_rendering()  # before it, nothing has a position in pixels
 
-    def box_around(point, reach: float):
-        x, y = ax.transData.transform(point)
-        return Bbox.from_extents(x - reach, y - 2, x + reach, y + 2)
+    def box_around(point, half_width: float):
+        x, y = ax.transData.transform(point)  # pixels
+        return Bbox.from_extents(x - half_width, y - 2, x + half_width, y + 2)
 
     def count_conflicts(box) -> int:
         panel = ax.bbox.padded(4)
@@ -186,23 +204,26 @@ def label_points(
     for label, point in points.items():
         best_text = None
         fewest = float("inf")
+        # near positions first: a text has to be drawn to know its size, and is removed again
         for distance, side in product(OFFSETS, SIDES):
             text = add_point_name(ax, label, point, distance, side, size)
-            conflicts = count_conflicts(text.get_window_extent().padded(1))
-            if conflicts >= fewest:
+            n_conflicts = count_conflicts(text.get_window_extent().padded(1))
+            if n_conflicts >= fewest:
                 text.remove()
                 continue
             if best_text:
                 best_text.remove()
             best_text = text
-            fewest = conflicts
+            fewest = n_conflicts
             if fewest == 0:
                 break
         occupied.append(best_text.get_window_extent().padded(1))
 
 # %% ../../nbs/lib/8030_figures.ipynb #3b01071c
-def compact(picture: bytes) -> bytes:
-    """The PNG with a palette of 256 colours: a third of the size, and no visible change to lines and text.
+def reduce_colours(picture: bytes) -> bytes:
+    """A PNG file reduced to a palette of 256 colours, a third of its size.
+
+    Lines and text do not change visibly.
 
     Parameters
     ----------
@@ -215,17 +236,18 @@ def compact(picture: bytes) -> bytes:
     """
     from PIL import Image
 
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    # maximum coverage keeps colours of few pixels, such as a thin line's
+    method = Image.Quantize.MAXCOVERAGE
+    reduced = image.quantize(256, method=method, dither=Image.Dither.NONE)
+
     small = io.BytesIO()
-    # keeps rare colours
-    images = Image.open(io.BytesIO(picture)).convert("RGB")
-    how = Image.Quantize.MAXCOVERAGE
-    colours = images.quantize(256, method=how, dither=Image.Dither.NONE)
-    colours.save(small, format="png", optimize=True)
+    reduced.save(small, format="png", optimize=True)
     return small.getvalue()
 
 # %% ../../nbs/lib/8030_figures.ipynb #8030ab06
-def described(figure, caption: str) -> str:
-    """A figure in words (its alternative text): caption, panels, entries of the legends.
+def alternative_text(figure, caption: str) -> str:
+    """Alternative text of a figure: its caption, panels, and entries of the legends.
 
     Parameters
     ----------
@@ -235,18 +257,21 @@ def described(figure, caption: str) -> str:
     Returns
     -------
     str
+        "CAPTION. Panels: XNLI; NER. Drawn: ours; published."
     """
     panel_names = [ax.get_title() or ax.get_ylabel() for ax in figure.axes]
     legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
-    names = []
+    legend_names = []
     for legend in legends:
-        names += [text.get_text() for text in legend.get_texts()]
-    parts = [caption]
+        legend_names += [text.get_text() for text in legend.get_texts()]
+
+    # each name once: panels may share a title, and legends an entry
+    sentences = [caption]
     if any(panel_names):
-        parts.append(f"Panels: {'; '.join(dict.fromkeys(filter(None, panel_names)))}")
-    if names:
-        parts.append(f"Drawn: {'; '.join(dict.fromkeys(filter(None, names)))}")
-    return ". ".join(part.replace("\n", " ") for part in parts) + "."
+        sentences.append(f"Panels: {'; '.join(dict.fromkeys(filter(None, panel_names)))}")
+    if legend_names:
+        sentences.append(f"Drawn: {'; '.join(dict.fromkeys(filter(None, legend_names)))}")
+    return ". ".join(sentence.replace("\n", " ") for sentence in sentences) + "."
 
 # %% ../../nbs/lib/8030_figures.ipynb #c17fde65
 def save(figure, path, caption: str, specs=(), claims=()) -> Path:
@@ -259,9 +284,9 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
     ----------
     figure : Figure
     path : Path or str
-        Of the PNG file.
+        The PNG file.
     caption : str
-    specs : iterable of Spec
+    specs : collection of Spec
         The runs behind the figure.
     claims : iterable of str
         Identifiers of the claims that it bears on.
@@ -272,69 +297,72 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
         The PNG file.
     """
     path = Path(path)
-    picture = io.BytesIO()
-    alt = described(figure, caption)
-    wrong = faults(figure)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
-    data = {}
+    data_digests = {}
     for spec in specs:
-        data |= {name: digest[:12] for name, digest in source_digests(spec).items()}
-    write_atomic(path, compact(picture.getvalue()))
-    sidecar = {
+        data_digests |= {name: digest[:12] for name, digest in source_digests(spec).items()}
+    provenance = {
         "caption": caption,
-        "alt": alt,
-        "faults": wrong,
+        "alt": alternative_text(figure, caption),
+        "faults": faults(figure),
         "claims": list(claims),
-        "data": dict(sorted(data.items())),
-        "runs": sorted({run_id(s)[:12] for s in specs}),
+        "data": dict(sorted(data_digests.items())),
+        "runs": sorted({run_id(spec)[:12] for spec in specs}),
     }
-    write_atomic(
-        path.with_suffix(".json"), json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n"
-    )
+
+    # no name of the software: its version would change the bytes of an equal picture
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, reduce_colours(picture.getvalue()))
+    text = json.dumps(provenance, indent=1, ensure_ascii=False) + "\n"
+    write_atomic(path.with_suffix(".json"), text)
     return path
 
 # %% ../../nbs/lib/8030_figures.ipynb #a3c2032b
 def compared_bars(tidy: pd.DataFrame, column: str, label: str = ""):
-    """Horizontal bars of our values with their sd over seeds, and the published values as diamonds.
+    """Bar chart of a column of a result table: ours with sd over seeds, published as diamonds.
 
     Parameters
     ----------
     tidy : DataFrame
         A result table.
     column : str
-        Whose values to show, one bar a row.
+        Column whose values are shown, one bar a row.
     label : str
-        Of the axis; by default the column's display name.
+        Label of the axis; by default the column's display name.
 
     Returns
     -------
     Axes
     """
-    part = tidy[tidy.column == column].reset_index(drop=True)
-    _, ax = plt.subplots(figsize=(PAGE, 0.26 * len(part) + 0.9), layout="constrained")
+    entries = tidy[tidy.column == column].reset_index(drop=True)
+    _, ax = plt.subplots(figsize=(PAGE, 0.26 * len(entries) + 0.9), layout="constrained")
     ax.barh(
-        part.index,
-        part.value,
-        xerr=part.sd.fillna(0),
+        entries.index,
+        entries.value,
+        xerr=entries.sd.fillna(0),
         color=INK[1],
         ecolor=INK[0],
         height=0.62,
         label="ours, ± sd over seeds",
     )
-    is_printed = part.published.notna().any()
+
+    # the papers print some values only; no entry in the legend where none of these is
+    is_any_printed = entries.published.notna().any()
     ax.plot(
-        part.published,
-        part.index,
+        entries.published,
+        entries.index,
         "D",
         color=INK[2],
         markeredgecolor=INK[0],
         linestyle="none",
-        label="published" if is_printed else None,
+        label="published" if is_any_printed else None,
     )
-    ax.set_yticks(part.index, part.row.map(row_name))
-    ax.invert_yaxis()
+
+    ax.set_yticks(entries.index, entries.row.map(row_name))
+    ax.invert_yaxis()  # the first row on top, as in the table
     ax.set_xlabel(label or axis_name(column))
     ax.grid(axis="y", visible=False)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)  # a bar may be anywhere beneath
@@ -346,14 +374,16 @@ def similarity_maps(
     length: int,
     languages: tuple[str, ...] = ("English", "Fake-English"),
 ):
-    """Cosine similarities of position embeddings, a row a model, a column a seed (D Figures 5 and 8).
+    """Heat maps of cosine similarities of position embeddings (Dufter & Schütze 2020, Figure 5).
+
+    A row a model, a column a seed.
 
     Parameters
     ----------
     maps : dict of dict
         {model: {column: array, shape (n_positions, n_positions)}}.
     length : int
-        Positions of each language; those of the first stand first.
+        Number of positions of each language; those of the first language come first.
     languages : tuple of str
         Their names; empty for positions that all languages share.
 
@@ -363,16 +393,19 @@ def similarity_maps(
     """
     n_columns = max(map(len, maps.values()))
     figure, axes = panels(len(maps) * n_columns, columns=n_columns, height=2.3)
-    look = dict(cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
+    heat = dict(cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
+
+    # each language has a block of positions, with its name at the middle: "English\n0–127"
     starts = [number * length for number in range(len(languages))]
     middles = [start + length / 2 - 0.5 for start in starts]
     labels = [f"{name}\n{start}–{start + length - 1}" for name, start in zip(languages, starts)]
+
     for number, (model, columns) in enumerate(maps.items()):
         row = axes[number * n_columns : (number + 1) * n_columns]
         for ax in row[len(columns) :]:
             ax.set_visible(False)
-        for ax, (column, values) in zip(row, columns.items()):
-            image = ax.imshow(values, **look)
+        for ax, (column, similarities) in zip(row, columns.items()):
+            image = ax.imshow(similarities, **heat)
             for start in starts[1:]:
                 ax.axhline(start - 0.5, color="white", linewidth=0.8)
                 ax.axvline(start - 0.5, color="white", linewidth=0.8)
@@ -385,25 +418,27 @@ def similarity_maps(
             ax.grid(False)
         if model:
             row[0].set_ylabel(fill(row_name(model), 28))
+
+    # all maps have one scale, so the last image stands for all
     figure.colorbar(image, ax=list(axes), shrink=0.6, label="cosine similarity")
     return figure
 
 # %% ../../nbs/lib/8030_figures.ipynb #56df30c1
 def curves(frame: pd.DataFrame, x: str, y: list[str], style_by: str, logarithmic=()):
-    """Mean and sd over seeds along training, one panel a measure.
+    """Training curves with mean and sd over seeds, one panel a measure.
 
     Parameters
     ----------
     frame : DataFrame
         A row a model and step.
     x : str
-        Column of the horizontal axis.
+        Column of the horizontal axis, as `step`.
     y : list of str
-        Columns, a panel each.
+        Columns of the measures, a panel each.
     style_by : str
         Column that sets colour, dashes and marker.
     logarithmic : collection of str
-        Those of `y` with a logarithmic axis.
+        Measures with a logarithmic axis.
 
     Returns
     -------
@@ -411,23 +446,26 @@ def curves(frame: pd.DataFrame, x: str, y: list[str], style_by: str, logarithmic
     """
     figure, axes = panels(len(y), height=2.1)
     frame = frame.assign(**{style_by: frame[style_by].map(row_name)})
-    for ax, name in zip(axes, y):
+    n_styles = frame[style_by].nunique()
+    for ax, measure in zip(axes, y):
         sns.lineplot(
             frame,
             x=x,
-            y=name,
+            y=measure,
             hue=style_by,
             style=style_by,
             markers=True,
             errorbar="sd",
             ax=ax,
             legend="full",
-            palette=list(INK[: frame[style_by].nunique()]),
+            palette=list(INK[:n_styles]),
         )
-        if name in logarithmic:
+        if measure in logarithmic:
             ax.set_yscale("log")
-        ax.set_title(axis_name(name))
+        ax.set_title(axis_name(measure))
         ax.set(ylabel="", xlabel=f"pretraining {x}")
+
+    # seaborn gives each panel a legend: one for all takes their place
     legend_below(figure, axes)
     for ax in axes:
         ax.get_legend().remove()

@@ -18,12 +18,12 @@ TAG = "install"
 
 
 def install_source(address: str) -> str:
-    """The source of the cell that clones and installs the package where it is missing.
+    """Source of a notebook cell that clones and installs the package where it is missing.
 
     Parameters
     ----------
     address : str
-        Of the repository.
+        URL of the repository.
     """
     return f"""# where this notebook stands alone, as on Colab
 import importlib.util
@@ -39,23 +39,24 @@ if importlib.util.find_spec("xlingual_nb") is None:
 
 
 def with_install_cell(notebook: dict, address: str) -> dict:
-    """A notebook with its install cell before the first code, or without one where there is no address.
+    """A notebook with its install cell before the first code, or without one if it has no address.
 
     Parameters
     ----------
     notebook : dict
-        As read from its file.
+        A parsed `.ipynb` file.
     address : str
-        Of the repository; may be empty.
+        URL of the repository; empty where it is not published.
 
     Returns
     -------
     dict
     """
-    cells = [c for c in notebook["cells"] if TAG not in c["metadata"].get("tags", [])]
+    # an earlier install cell goes: the address may have changed
+    cells = [cell for cell in notebook["cells"] if TAG not in cell["metadata"].get("tags", [])]
     if address.startswith(CODE_HOST):
         position = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
-        cell = dict(
+        install_cell = dict(
             cell_type="code",
             execution_count=None,
             id=TAG,
@@ -63,17 +64,17 @@ def with_install_cell(notebook: dict, address: str) -> dict:
             outputs=[],
             source=install_source(address).rstrip().splitlines(keepends=True),
         )
-        cells.insert(position, cell)
+        cells.insert(position, install_cell)
     return notebook | dict(cells=cells)
 
 
 def refresh_install_cells(root: Path | None = None) -> list[Path]:
-    """Give each experiment notebook its install cell, as the repository's address says.
+    """Write the install cell of each experiment notebook anew, with the repository's address.
 
     Parameters
     ----------
     root : Path, optional
-        Of the repository; of this one by default.
+        The repository; by default the one worked in.
 
     Returns
     -------
@@ -85,8 +86,8 @@ def refresh_install_cells(root: Path | None = None) -> list[Path]:
     changed = []
     for path in sorted((root / "nbs").glob("[0-9]*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        written = with_install_cell(notebook, address)
-        if written != notebook:
-            write_atomic(path, json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+        refreshed = with_install_cell(notebook, address)
+        if refreshed != notebook:
+            write_atomic(path, json.dumps(refreshed, indent=1, ensure_ascii=False) + "\n")
             changed.append(path)
     return changed

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CORPORA', 'LANGUAGES', 'NO_RESULT', 'ANY', 'MEAN', 'PRETRAINED', 'TERMS', 'DIALS', 'OF_TARGET', 'WORDS', 'PERCENT',
            'NAMES', 'corpus_parameters', 'corpus_name', 'language_name', 'mean_name', 'term_name', 'pair_row_name',
-           'row_name', 'column_name', 'axis_name', 'source_name', 'named']
+           'row_name', 'column_name', 'axis_name', 'source_name', 'with_display_names']
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab02
 import re
@@ -156,12 +156,11 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
 
     Parameters
     ----------
-    first : str
-        First language of the pair.
-    second : str
-        Second language of the pair.
+    first, second : str
+        Languages that the model was pretrained on; `xx` for the mean over several.
     parts : list[str]
-        Further parts of the key; the last is the target.
+        Further parts of the key, as in `en-es | permutation 0.5 | es`: a condition, which may be
+        the language fine-tuned in, and the target language.
     """
     *between, target = parts
     if not between:
@@ -169,41 +168,56 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
     condition = between[0]
     if target == "Δ":
         return f"{language_name(first)} → {language_name(second)}, loss Δ"
+
+    # means over languages
     if first == ANY:
         return f"others → {language_name(second)}, {term_name(condition)}, {mean_name(target)}"
     if second == ANY:
         direction = f"{language_name(first)} → others, " if condition.startswith("alpha") else ""
         return f"{direction}{term_name(condition)}, {mean_name(target)}"
-    source = condition if condition in LANGUAGES else first if target == second else second
+
+    # the language of fine-tuning: named by the condition, else the one that is not the target
+    other = second if target == first else first
+    if condition in LANGUAGES:
+        source = condition
+    elif re.match(r"enfake \d", condition):  # "enfake 50% shared"
+        source = "enfake"
+    else:
+        source = first if target == second else second
+
     if condition.startswith(OF_TARGET):
         text = language_name(target)
-    elif first == second:
+    elif first == second:  # a model of one language
         text = language_name(first)
-    elif re.match(r"enfake \d", condition):
-        source = "enfake"
-        text = f"{language_name(source)} → {language_name(target)}"
     else:
         text = f"{language_name(source)} → {language_name(target)}"
     if source == target and first != second:
-        text += f" (with {language_name(second if target == first else first)})"
+        text += f" (with {language_name(other)})"
     return text if condition in LANGUAGES else f"{text}, {term_name(condition)}"
 
 
 @cache
 def row_name(row: str) -> str:
-    """Display name of a row.
+    """Display name of a row of a table or figure, from its key of parts with bars between.
 
     Parameters
     ----------
     row : str
-        Key of the row.
+        Key of the row, as `en-enfake | enfake 50% shared | en` or `untrained | en | mean`.
     """
     head, *parts = str(row).split(" | ")
-    if (pair := re.fullmatch(r"(\w+)-(\w+)", head)) and {*pair.groups()} <= {*LANGUAGES, ANY}:
+
+    # a model of two languages
+    pair = re.fullmatch(r"(\w+)-(\w+)", head)
+    if pair and {*pair.groups()} <= {*LANGUAGES, ANY}:
         return pair_row_name(*pair.groups(), parts) if parts else head
+
+    # a setting of the microworld's typology
     if head in DIALS:
         settings = [re.sub(r"^\w+", lambda m: language_name(m[0]), part) for part in parts]
         return f"{head}: {', '.join(settings)}"
+
+    # any other model, often followed by source and target language
     names = [term_name(part) for part in parts]
     if len(parts) > 1 and parts[-2] in (*LANGUAGES, ANY):
         source, target = parts[-2:]
@@ -298,13 +312,13 @@ def source_name(source: str) -> str:
     return corpus_name(corpus) + comma + rest
 
 
-def named(frame):
-    """A frame for reading, with display names in its header and in columns of keys.
+def with_display_names(frame):
+    """A table with display names in place of keys, in its header and in its columns of words.
 
     Parameters
     ----------
     frame : DataFrame
-        A frame with keys.
+        A table with keys; its header has one level, or two (column, corpus).
 
     Returns
     -------
@@ -312,11 +326,15 @@ def named(frame):
         A copy.
     """
     frame = frame.copy()
-    for place, label in enumerate(frame.columns):
+    # by position, as two columns may have one label
+    for position, label in enumerate(frame.columns):
         key = label[0] if isinstance(label, tuple) else label
         if key in NAMES:
-            words = [NAMES[key](v) if isinstance(v, str) else v for v in frame.iloc[:, place]]
-            frame.isetitem(place, words)
+            display_name = NAMES[key]
+            values = frame.iloc[:, position]
+            words = [display_name(v) if isinstance(v, str) else v for v in values]
+            frame.isetitem(position, words)
+
     if frame.columns.nlevels == 1:
         return frame.set_axis([corpus_name(column_name(c)) for c in frame.columns], axis=1)
     pairs = [(column_name(top), source_name(low)) for top, low in frame.columns]

@@ -23,7 +23,7 @@ from ..experiments.study import TableEntry, unique_runs, missing_cells, select_o
 from ..papers.published import Ambiguity, Claim, claims
 from . import figures, tables, verdicts
 from .plain_display import HTML, Image, Markdown
-from .labels import NO_RESULT, column_name, corpus_name, named
+from .labels import NO_RESULT, column_name, corpus_name, with_display_names
 from .reference_results import Kept, OutputFolders, describe_outdated
 from .agreement import agreement, in_words
 from .scores import MARKS
@@ -127,31 +127,32 @@ def smoke_mark(scale: str) -> str:
 
 
 def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") -> HTML:
-    """A frame for reading, under the names that its keys have (`report.labels`), without its index.
+    """A table as HTML for a notebook, with display names in place of keys, without its index.
 
     Parameters
     ----------
     frame : DataFrame
-        Words and numbers; these are shown to three places.
+        Words and numbers; numbers are shown to three decimals.
     name : str
-        Of the table on its page.
+        Identifier of the table on its page.
     note : str
         A sentence beneath it.
     scale : str
         Where given and `smoke`, the table is marked as no result.
     """
-    style = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
-    counts = {
-        c: frame[c].astype(object).where(frame[c].notna(), "") for c in frame.select_dtypes("Int64")
-    }
+    # pandas would write <NA> for a missing count, whatever `na_rep` says
+    counts = {}
+    for column in frame.select_dtypes("Int64"):
+        counts[column] = frame[column].astype(object).where(frame[column].notna(), "")
+
+    options = dict(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
     with pd.option_context("display.max_colwidth", None):
-        look_of = dict(
-            index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0
-        )
-        page = named(frame.assign(**counts)).to_html(**look_of)
-    page = re.sub(r"\n *(?=<td|<th>|</tr)", "", page)  # a line a row: half the size in a notebook
+        table = with_display_names(frame.assign(**counts)).to_html(**options)
+    table = re.sub(r"\n *(?=<td|<th>|</tr)", "", table)  # a line a row: half the size in a notebook
+
+    style = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
     below = f"<p>{note}</p>" if note else ""
-    return HTML(smoke_mark(scale) + style + page + below)
+    return HTML(smoke_mark(scale) + style + table + below)
 
 
 def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
@@ -171,7 +172,7 @@ def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
 
 
 def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    """Claims in our words with their verdicts, a column a corpus, and a legend of the marks.
+    """Claims as an HTML table of a notebook: where, in our words, and a mark for each corpus.
 
     Parameters
     ----------
@@ -181,20 +182,23 @@ def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
         Verdict table.
     """
     about = list(about)
-    columns = pd.DataFrame(
+    table = pd.DataFrame(
         {
-            "claim": [c.id for c in about],
-            "where": [c.where for c in about],
-            "in our words": [claim_sentence(c, judged) for c in about],
+            "claim": [claim.id for claim in about],
+            "where": [claim.where for claim in about],
+            "in our words": [claim_sentence(claim, judged) for claim in about],
         }
     )
-    used = set()
+
+    # a mark for the verdict, and in brackets the languages that show the effect alone: "✓ (es)"
+    reached = set()
     for corpus in sorted(judged.corpus.unique()):
-        reached = [verdict_of(judged, c.id, corpus) for c in about]
-        columns[corpus_name(corpus)] = [MARKS[verdict] + carriers for verdict, carriers in reached]
-        used.update(verdict for verdict, _ in reached)
-    legend = ", ".join(f"{m} {verdict}" for verdict, m in MARKS.items() if verdict in used)
-    return HTML(f"{word_table(columns, 'claims').data}<p>{legend}</p>")
+        of_corpus = [verdict_of(judged, claim.id, corpus) for claim in about]
+        table[corpus_name(corpus)] = [MARKS[verdict] + carriers for verdict, carriers in of_corpus]
+        reached.update(verdict for verdict, _ in of_corpus)
+
+    legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items() if verdict in reached)
+    return HTML(f"{word_table(table, 'claims').data}<p>{legend}</p>")
 
 
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
@@ -234,34 +238,33 @@ def measured_effect(row) -> str:
 
 
 def claim_verdicts(judged: pd.DataFrame, scale: str = "") -> HTML:
-    """The verdicts that were reached: claim, sentence, our effect beside the published one,
-    verdict.
+    """Verdicts as an HTML table of a notebook: claim, our effect beside the published one, verdict.
 
     Parameters
     ----------
     judged : pd.DataFrame
-        Verdict table.
+        Verdict table; claims that were not tested are left out.
     scale : str, optional
         Name of the scale; `smoke` is marked as no result.
     """
-    says = {claim.id: claim.says for claim in claims()}
     tested = judged[judged.verdict != verdicts.NOT_TESTED]
     if tested.empty:
         return HTML("<p>None of these claims was tested at this scale.</p>")
+
+    sentences = {claim.id: claim.says for claim in claims()}
     rows = list(tested.itertuples())
-    columns = pd.DataFrame(
+    marked = [f"{MARKS[row.verdict]} {row.verdict}{carried_in_part(row)}" for row in rows]
+    table = pd.DataFrame(
         {
             "claim": tested.claim,
-            "in our words": tested.claim.map(says).fillna(""),
+            "in our words": tested.claim.map(sentences).fillna(""),
             "ours": [measured_effect(row) for row in rows],
             "published": [verdicts.in_digits(row.published) or "not printed" for row in rows],
-            "verdict": [
-                f"{MARKS[row.verdict]} {row.verdict}{carried_in_part(row)}" for row in rows
-            ],
+            "verdict": marked,
         }
     )
-    details = DETAILS.replace("`xlingual why CLAIM`", "<code>xlingual why CLAIM</code>")
-    return word_table(columns, "verdicts", details, scale)
+    how_to_read = DETAILS.replace("`xlingual why CLAIM`", "<code>xlingual why CLAIM</code>")
+    return word_table(table, "verdicts", how_to_read, scale)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #8120ab05
 NOT_PRINTED = "Not printed in the paper"
@@ -285,15 +288,16 @@ def published_note(tidy: pd.DataFrame) -> str:
 
 
 def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scale="") -> HTML:
-    """Results beside the published values, with how many seeds they have, and what is not printed.
+    """A result table as HTML for a notebook: means over seeds beside the published values.
 
     Parameters
     ----------
     tidy : DataFrame
         `tables.COLUMNS`, of one table.
     name : str
-        Of the table on its page.
+        Identifier of the table on its page.
     caption : str
+        Stands above the table, with the number of seeds.
     reference : DataFrame, optional
         The reference results of the same table, shown beside one's own.
     scale : str
@@ -301,24 +305,26 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
     """
     if tidy.empty:
         return HTML("<p>Nothing measured yet.</p>")
+
     heading = f"<p><b>{caption}</b> ({tables.describe_seeds(tidy)})</p>" if caption else ""
     if tidy.published.notna().any() or reference is not None:
         frame = tables.beside_published(tidy, reference)
-        frame = frame.loc[:, (frame != "").any()].reset_index(names="row")
+        is_filled = (frame != "").any()
+        frame = frame.loc[:, is_filled].reset_index(names="row")
     else:
         frame = tables.ours_alone(tidy).reset_index()
     return HTML(heading + word_table(frame, name, published_note(tidy), scale).data)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0fc19ce3
 def cost_table(cells: Iterable[TableEntry], store):
-    """What the runs of some table entries would cost (`runs.plan`), and what is odd about their data.
+    """Cost of the runs behind some table entries, as HTML for a notebook; remarks on their data.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
         Table entries of the study.
     store : Store
-        Store of runs.
+        Store of runs; runs that it has cost nothing.
 
     Returns
     -------
@@ -326,8 +332,11 @@ def cost_table(cells: Iterable[TableEntry], store):
     """
     from xlingual_nb.runs import plan
 
-    if not (runs := unique_runs(cells)):
+    runs = unique_runs(cells)
+    if not runs:
         return "nothing to run"
+
+    # what is odd about the files that these runs would read
     for path, lines in data_remarks(runs).items():
         print(f"{Path(path).name}: {'; '.join(lines)}")
     costs = plan.plan(runs, store)
@@ -335,7 +344,7 @@ def cost_table(cells: Iterable[TableEntry], store):
 
 
 def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
-    """Show how many table entries were measured, and what is missing.
+    """Show how many table entries were measured, and the seeds of those that lack some.
 
     Parameters
     ----------
@@ -345,20 +354,16 @@ def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
         Values by seed.
     """
     print(f"{len(observations)} of {len(cells)} cells measured")
-    if len(observations) == len(cells):
-        return
-    display(
-        missing_cells(cells, observations).style.set_caption(
-            "seeds measured, where some are missing"
-        )
-    )
+    if len(observations) < len(cells):
+        missing = missing_cells(cells, observations)
+        display(missing.style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #e9f79f58
 WIDTH, COLOURS = 900, 64  # more than a page has room for, and than lines and letters need
 
 
 def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = None) -> Image:
-    """A picture, small enough for a page of a notebook.
+    """A picture for a notebook's output, reduced in width and number of colours.
 
     Parameters
     ----------
@@ -369,18 +374,19 @@ def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = 
     colours : int, optional
         Number of colours.
     alt : str | None, optional
-        The picture in words.
+        Alternative text.
     """
-    from PIL import Image as Picture
+    from PIL import Image as PillowImage
 
-    image = Picture.open(file).convert("RGB")
-    reduced = io.BytesIO()
+    image = PillowImage.open(file).convert("RGB")
     image.thumbnail((width, image.height))
-    palette = dict(
-        method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE
-    )  # a rare colour is a colour, too
-    image.quantize(colours, **palette).save(reduced, format="png", optimize=True)
-    return Image(reduced.getvalue(), alt=alt)
+    # maximum coverage keeps colours of few pixels, such as a thin line's
+    method = PillowImage.Quantize.MAXCOVERAGE
+    reduced = image.quantize(colours, method=method, dither=PillowImage.Dither.NONE)
+
+    png = io.BytesIO()
+    reduced.save(png, format="png", optimize=True)
+    return Image(png.getvalue(), alt=alt)
 
 
 def small(figure) -> Image:
@@ -397,7 +403,7 @@ def small(figure) -> Image:
 
 
 def mark_smoke(figure) -> None:
-    """Write across a figure that it shows no result.
+    """Write across the middle of a figure that it shows no result, as those of scale `smoke` do.
 
     Parameters
     ----------
@@ -425,13 +431,12 @@ def write_figure(
     observations: pd.DataFrame,
     claims: Iterable[str] = (),
 ) -> None:
-    """Show a figure, write it with its note (`report.figures`), and print its name. A figure of
-    scale `smoke` is marked.
+    """Display a figure in its notebook, write it with its provenance, and print its file's name.
 
     Parameters
     ----------
     figure : Figure
-        The figure.
+        The figure; of scale `smoke`, by the name of the file, it is marked as no result.
     path : Path
         File to write.
     caption : str
@@ -446,11 +451,9 @@ def write_figure(
     if "-smoke-" in path.name:
         mark_smoke(figure)
     display(small(figure))
-    print(
-        figures.save(
-            figure, path, caption, unique_runs(select_observed(cells, observations)), claims
-        ).name
-    )
+    runs = unique_runs(select_observed(cells, observations))
+    written = figures.save(figure, path, caption, runs, claims)
+    print(written.name)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #75show02
 def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOURS) -> None:
@@ -472,8 +475,9 @@ def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOU
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
-    """Show how far a user's tables agree with the reference results at the same scale, and the
-    numbers that differ.
+    """Show how far a user's tables agree with the reference results at the same scale.
+
+    A sentence a table, and a table of the numbers that differ significantly.
 
     Parameters
     ----------
@@ -487,14 +491,16 @@ def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
         return print(f"{notebook}: these tables are the kept ones now")
     if at.keep:
         return print(f"{notebook}: nothing measured, what is kept stays as it was")
+
     compared = agreement(tidy, at.reference.tables())
     sentences = in_words(compared) or [
         f"{notebook}: nothing is kept of these tables at scale {at.scale}, "
         "so there is nothing to compare"
     ]
     print("\n".join(sentences))
+
     different = compared[compared.differ]
     if len(different):
-        entry = ["table", "row", "column", "corpus"]
+        labels = ["table", "row", "column", "corpus"]
         values = ["value", "value_kept", "n_seeds", "n_seeds_kept", "adjusted"]
-        display(word_table(different[entry + values], "differ"))
+        display(word_table(different[labels + values], "differ"))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'experiments', 'resolve', 'heading', 'experiments_with_grid', 'NotebookError', 'specs_of', 'values_of',
-           'grid_of', 'runnable', 'announcing', 'without_grammars', 'is_no_start', 'execute', 'failure',
+           'grid_of', 'runnable', 'announcing_engine', 'without_grammars', 'is_no_start', 'execute', 'failure',
            'check_injected', 'write_facts', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e8fab297
@@ -54,7 +54,7 @@ def experiments(folder: Path | None = None) -> dict[str, Path]:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #f789ca14
 def resolve(name: str, folder: Path | None = None) -> Path:
-    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names.
+    """Path of the notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names.
 
     Parameters
     ----------
@@ -72,12 +72,15 @@ def resolve(name: str, folder: Path | None = None) -> Path:
         if (path := Path(name)).is_file():
             return path.resolve()
         raise InputError(f"{name}: no such notebook")
+
     notebooks = experiments(folder)
     for stem, path in notebooks.items():
         number, _, title = stem.partition("_")
         if name in (stem, title) or (name.isdigit() and int(name) == int(number)):
             return path
-    near = difflib.get_close_matches(name, [*notebooks, *(s[3:] for s in notebooks)], 1)
+
+    titles = [stem.partition("_")[2] for stem in notebooks]
+    near = difflib.get_close_matches(name, [*notebooks, *titles], 1)
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
     raise InputError(
         f"no experiment '{name}'{suggestion} There are: {', '.join(notebooks) or 'none'}"
@@ -112,18 +115,18 @@ class NotebookError(RuntimeError):
 
 
 def specs_of(path: Path, values: dict) -> list:
-    """Specs of the runs that an experiment asks for.
+    """Specs of the runs that an experiment asks for, from the function `grid` of its module.
 
     Parameters
     ----------
     path : Path
-        Path of the notebook.
+        Path of the notebook: `07_laboratory.ipynb` exports `xlingual_nb.experiments.laboratory`.
     values : dict
-        Parameters of the notebook, by name.
+        Parameters of the notebook, by name; `grid` takes those that it has.
 
     Returns
     -------
-    list
+    list of Spec
 
     Raises
     ------
@@ -136,13 +139,16 @@ def specs_of(path: Path, values: dict) -> list:
     try:
         grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != module:
+        is_other_module = isinstance(error, ModuleNotFoundError) and error.name != module
+        if is_other_module:  # something that the experiment imports is not installed
             raise
         raise InputError(
             f"{path.stem} declares no grid of runs: there is nothing to plan, run it"
         ) from None
+
+    arguments = {name: values[name] for name in signature(grid).parameters if name in values}
     try:
-        return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
+        return list(grid(**arguments))
     except InputError:
         raise
     except Exception as error:
@@ -209,19 +215,20 @@ def runnable(path: Path, settings: dict) -> dict:
     return values
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #50b74221
-def announcing(name: str, say):
-    """A papermill engine that reports each heading when it is reached, with the seconds since the start.
+def announcing_engine(name: str, say):
+    """A papermill engine that reports each heading of a notebook when it is reached.
 
     Parameters
     ----------
     name : str
-        Of the notebook, in front of each line.
+        Name of the notebook, in front of each line.
     say : callable
-        Is called with one line at a time.
+        Is called with one line at a time: "07_laboratory [3/20, 12 s] Results".
 
     Returns
     -------
     type
+        The engine's class, to be registered with papermill.
     """
     from papermill.engines import NBClientEngine
 
@@ -230,15 +237,16 @@ def announcing(name: str, say):
     class Announcing(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
-            start = manager.cell_start
-            total = len(manager.nb.cells)
+            """Execute as papermill does; a cell with a heading is reported when it starts."""
+            papermills_cell_start = manager.cell_start
+            n_cells = len(manager.nb.cells)
 
             def cell_start(cell, cell_index=None, **options):
-                if cell.cell_type == "markdown" and (m := re.match(r"#+\s+(.+)", cell.source)):
-                    say(
-                        f"{name} [{cell_index + 1}/{total}, {time.monotonic() - began:.0f} s] {m[1]}"
-                    )
-                return start(cell, cell_index, **options)
+                heading = re.match(r"#+\s+(.+)", cell.source)
+                if cell.cell_type == "markdown" and heading:
+                    progress = f"{cell_index + 1}/{n_cells}, {time.monotonic() - began:.0f} s"
+                    say(f"{name} [{progress}] {heading[1]}")
+                return papermills_cell_start(cell, cell_index, **options)
 
             manager.cell_start = cell_start
             return super().execute_managed_notebook(manager, kernel_name, **options)
@@ -288,19 +296,21 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     InputError
         If a cell raised it.
     """
-    without_grammars()
+    without_grammars()  # before papermill is imported
     import papermill
     from papermill.engines import papermill_engines
 
+    # progress and errors are one line each: what libraries log beside them is silenced
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
-    papermill_engines.register("announcing", announcing(source.stem, say))
     for name in ("papermill", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # we say it in one line
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     hush = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
     quiet = dict(
         progress_bar=False,
         extra_arguments=["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={hush}"],
     )
+    papermill_engines.register("announcing", announcing_engine(source.stem, say))
+
     for start in range(1, STARTS + 1):
         try:
             papermill.execute_notebook(
@@ -325,8 +335,7 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #465b78b9
 def failure(source: Path, target: Path, error) -> Exception:
-    """The error to raise for papermill's: one line that names the cell as counted in the source
-    notebook.
+    """The error to raise in place of papermill's: one line that names the notebook's failed cell.
 
     Parameters
     ----------
@@ -336,6 +345,11 @@ def failure(source: Path, target: Path, error) -> Exception:
         The executed copy, as far as it got.
     error : PapermillExecutionError
         What papermill raised.
+
+    Returns
+    -------
+    InputError or NotebookError
+        "07_laboratory, cell 5: ..."; an InputError where the cell raised one.
     """
 
     def cells_of(path):
@@ -346,16 +360,17 @@ def failure(source: Path, target: Path, error) -> Exception:
 
     executed = cells_of(target) if target.exists() else []
     failed_ids = [cell.get("id") for cell in executed if has_failed(cell)]
-    location = "the parameters"  # papermill's own cell, which the source does not have
+
+    # cells are counted in the source: the copy has papermill's cell of parameters in addition
+    location = "the parameters"
     for number, cell in enumerate(cells_of(source), 1):
         if cell.get("id") in failed_ids[:1]:
             location = f"cell {number}"
             break
-    line = shorten(
-        re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0],
-        400,
-        placeholder=" ...",
-    )
+
+    # without the tracebacks of other processes
+    message = re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0]
+    line = shorten(message, 400, placeholder=" ...")
     if error.ename in ("InputError", "ParameterError"):
         return InputError(f"{source.stem}, {location}: {line}")
     return NotebookError(f"{source.stem}, {location}: {error.ename}: {line}")
@@ -408,10 +423,10 @@ def run_notebook(
     copy_name: str = "",
     say=print,
 ) -> Path:
-    """Execute a notebook strictly, in the repository's root.
+    """Check a notebook's parameters, execute it in the repository's root, and keep its copy.
 
-    The metadata of the executed copy have its provenance. After a failing cell the partly executed
-    copy stays as `<notebook>.failed.ipynb`, and an earlier complete copy is left alone.
+    The metadata of the copy have its provenance. After a failing cell the partly executed copy
+    stays as `<notebook>.failed.ipynb`, and an earlier complete copy is left alone.
 
     Parameters
     ----------
@@ -444,6 +459,8 @@ def run_notebook(
     cwd = repository()
     settings = {"scale": scale, **(parameters or {})}
     values = runnable(source, settings)
+
+    # the copy lies beside its tables: committed ones, or the user's in `yours`
     home = cwd if values.get("keep") else cwd / YOURS
     tables = out or values.get("results") or home / "results"
     folder = Path(tables).resolve() / values["scale"] / source.stem
@@ -453,6 +470,8 @@ def run_notebook(
     final = folder / f"{name}.ipynb"
     failed = folder / f"{name}.failed.ipynb"
     partial = folder / f"{name}.partial{os.getpid()}.ipynb"
+
+    # digests of notebook and code before it runs: either may be edited meanwhile
     given_values = {n: values[n] for n in settings}
     facts = execution_facts(source.stem, given_values, source)
     try:
@@ -473,26 +492,28 @@ def run_notebook(
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #9966a191
 def half_written(root: Path) -> list[Path]:
-    """Executed copies whose process died, untouched for an hour, among reference and user results.
+    """Partly executed notebooks whose process died, among reference and user results.
 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------
     list of Path
+        As `07_laboratory.partial4711.ipynb`, where no process has the number any more, and which
+        was not written to for an hour.
     """
 
-    def dead(path):
+    def is_abandoned(path: Path) -> bool:
         pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
-        return (
-            pid and start_time(int(pid[1])) is None and time.time() - path.stat().st_mtime > SILENT
-        )
+        if not pid or start_time(int(pid[1])) is not None:
+            return False
+        # the process may run on another machine that shares the folder
+        return time.time() - path.stat().st_mtime > SILENT
 
-    homes = (Path(root) / "results", Path(root) / YOURS / "results")
     copies = []
-    for home in homes:
-        copies += sorted(home.glob("*/*/*.partial*.ipynb"))
-    return [path for path in copies if dead(path)]
+    for home in (Path(root), Path(root) / YOURS):
+        copies += sorted((home / "results").glob("*/*/*.partial*.ipynb"))
+    return [path for path in copies if is_abandoned(path)]
