@@ -233,6 +233,7 @@ def cut(encoder: Encoder, sentences: list[str]):
             f"the tokenizer of {encoder.path} does not say where its pieces stand: save it as a fast one"
         )
 
+    # [CLS] and [SEP] are added when the sentence is read
     encoded = encoder.tokenizer(
         sentences, add_special_tokens=False, return_offsets_mapping=True, verbose=False
     )
@@ -347,6 +348,7 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
     special = encoder.tokenizer.all_special_ids
 
     def read(text):
+        # special tokens, such as [UNK], have an offset of their own
         offset = np.where(np.isin(text.ids, special), view.special_offset, view.token_offset)
         text = Encoded((text.ids + offset).astype(np.int32), text.starts)
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
@@ -458,8 +460,8 @@ def word_means(
     layers : iterable of int, optional
         All by default.
     reads : callable, optional
-        Makes a language's ids of plain ones, where its view is not enough; `shifted_text`
-        by default.
+        Maps ids of the tokenizer to those of the language; by default adds the offsets of
+        `view`.
     budget : int, optional
         Tokens of a batch.
     portion : int

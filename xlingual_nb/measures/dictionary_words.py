@@ -304,18 +304,19 @@ def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[d
     Returns
     -------
     scores : dict of float
-        As `measures.retrieval.scores`.
+        `mrr`, `p1`, `p5` and `p10`.
     chance : float
         MRR of random vectors.
     """
     from xlingual_nb.measures.retrieval import chance, rank, scores
 
+    # rows of query and candidate words; gold are the pairs that are right
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
 
     source, target = vectors
     query_vectors = source[queries]
     candidate_vectors = target[candidates]
-    # the mean of a language's words holds what they have in common, its identity
+    # what all words of a language have in common, its mean, is removed
     if spec.centred:
         query_vectors = query_vectors - query_vectors.mean(0)
         candidate_vectors = candidate_vectors - candidate_vectors.mean(0)
@@ -360,6 +361,7 @@ def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -
     Parameters
     ----------
     spec : WordSpec
+        Similarity, treatment of ties, centring, and whether each translation is a query.
     tables : pair of Tensor, shape (words, H)
         Word vectors of both languages.
     numbers : ndarray, shape (n, 2)

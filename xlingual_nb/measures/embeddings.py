@@ -444,6 +444,7 @@ def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
         raise InputError(f"{encoder.path} declares no languages: give views=[…] and ids={{…}}")
     ids = {view.name: content_ids(encoder, view) for view in views} if ids is None else ids
 
+    # each word is fed alone, as [CLS] word [SEP]
     vectors = [
         word_vectors(encoder, ids[view.name], view, layer)[layer].cpu().numpy() for view in views
     ]

@@ -290,6 +290,7 @@ def read_all_sides(spec, encoder, store) -> dict:
     Parameters
     ----------
     spec : IdentitySpec
+        Languages, the source first, and the same sentences in each.
     encoder : Encoder
     store : Store
         Holds finished runs, such as checkpoints and texts.
@@ -411,6 +412,7 @@ def identities(spec: IdentitySpec, encoder, store) -> dict:
         both_texts = (texts[source], texts[target])
         pairs[target] = word_pairs(both_texts, (sides[source], sides[target]))
 
+    # hidden states of all texts, at all layers in one pass
     layers = spec.layers or tuple(range(encoder.depth + 1))
     states = {}
     for language, side in sides.items():

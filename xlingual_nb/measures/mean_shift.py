@@ -349,6 +349,7 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     finally:
         remove_hooks(handles)
 
+    # the list whose calls lead from each hidden state to the next
     for module_list, calls_of_list in zip(lists, calls):
         if makes_layers(calls_of_list, states):
             return [*module_list]

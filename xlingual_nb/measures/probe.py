@@ -330,6 +330,7 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
     InputError
         If they have not, or a language's items are no ids.
     """
+    # plain sentences in place of ids
     no_ids = next(
         (language for language, items in corpora.items() if not isinstance(items, Encoded)), None
     )
@@ -473,6 +474,7 @@ def comparisons(encoder: Encoder, parallel, dictionary, layers, pooling) -> list
         `measure`, `source`, `target`, `layer`, `value` and `n`; µ has no layer.
     """
     rows = []
+    # ρ from sentences, τ from the words of a dictionary
     for measure, corpora in (("rho", parallel), ("tau", dictionary)):
         if corpora is None:
             continue

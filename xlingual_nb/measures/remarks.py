@@ -213,6 +213,7 @@ def unknown_characters(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> 
             verbose=False,
         )
 
+        # offsets are the characters of each token
         n_unknown = 0
         for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"]):
             for token, (start, end) in zip(ids, offsets):
@@ -335,6 +336,8 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
     """
     if isinstance(pooling, SentenceTransformer):
         return [f"rho is of the folder's own sentence vectors: {pooling}"]
+
+    # remarks that do not apply are empty
     lines = [pooling_remark(encoder, pooling)]
 
     model = encoder.model

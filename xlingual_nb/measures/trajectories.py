@@ -424,6 +424,7 @@ def make_translations(specs, folders, store, progress):
         path, step = snapshot(store.path(spec.checkpoint), spec.percent)
         words = load_trajectory({step: path}, layer=spec.layer)
 
+        # mean-centring removes what all words of a language have in common
         values = {
             "step": step,
             "tau": float(words.tau[0]),

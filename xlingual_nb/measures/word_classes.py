@@ -80,6 +80,7 @@ def one_way(
     Parameters
     ----------
     spec : WordSpec
+        Similarity, treatment of ties, centring, and whether each translation is a query.
     tables : pair of Tensor, shape (words, H)
         Word vectors, of the queries' language and of the candidates'.
     pairs : ndarray, shape (n, 2)
@@ -94,12 +95,13 @@ def one_way(
     """
     from xlingual_nb.measures.retrieval import chance, rank, reciprocal
 
+    # rows of query and candidate words; gold are the pairs that are right
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
 
     source, target = tables
     query_vectors = source[queries]
     candidate_vectors = target[candidates]
-    # the mean of a language's words holds what they have in common, its identity
+    # what all words of a language have in common, its mean, is removed
     if spec.centred:
         query_vectors = query_vectors - query_vectors.mean(0)
         candidate_vectors = candidate_vectors - candidate_vectors.mean(0)

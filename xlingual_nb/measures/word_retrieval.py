@@ -163,6 +163,7 @@ def check_met(dictionary: Dictionary, pair, texts, spelling: str, maximum: int) 
     ):
         return
 
+    # names the languages of which no word at all occurs
     unmet = [
         f" ({name}: none of its words)"
         for name, numbers in zip(pair, (first_numbers, second_numbers))
@@ -324,6 +325,7 @@ def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
     spelling_number = {}  # number of each spelling, the same in both languages
     rows_of_words = []
     pair_rows = []
+    # words are numbered among those of the pairs; equal strings have one number in both languages
     for finder, column in zip(finders, pairs.T):
         numbers, inverse = np.unique(column, return_inverse=True)
         spellings = list(finder.numbers)

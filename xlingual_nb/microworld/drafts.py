@@ -158,7 +158,7 @@ def sample_partner(draft, role, governor):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     role : str
         For example "object", "adverb" or "possessor".
     governor : ndarray, shape (n,)
@@ -188,7 +188,7 @@ def entity_rows(draft, core):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     core : ndarray, shape (n,)
         Concepts that the entities are made of; 0 for none.
 
@@ -217,7 +217,7 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     path : str
         The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
@@ -291,7 +291,7 @@ def add_modifiers(draft, path, entity):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     path : str
         The noun phrase, as "main.subj".
     entity : ndarray, shape (n, 3)
@@ -327,7 +327,7 @@ def fill_predicate(draft, path, core, cast_member):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     path : str
         The clause, "main" or "then".
     core : ndarray, shape (n,)
@@ -374,7 +374,7 @@ def pronominalise(draft, path, which):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     path : str
         The noun phrase, as "main.subj".
     which : ndarray of bool, shape (n,)
@@ -399,7 +399,7 @@ def fill_obliques(draft, verb):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     verb : ndarray, shape (n,)
         Concepts of the main clauses' verbs.
     """
@@ -424,7 +424,7 @@ def fill_sentences(draft, subject, cast_member, repeats_subject):
     Parameters
     ----------
     draft : Draft
-        Sentences under construction, changed in place: a row a sentence, a column a slot.
+        Sentences under construction; each column is a slot, such as "main.subj.noun".
     subject : ndarray, shape (n, 3)
         Core concept, head and second word of the entity that each sentence is about.
     cast_member : ndarray, shape (n, 3)

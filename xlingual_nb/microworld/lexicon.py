@@ -219,7 +219,7 @@ def native_words(name, script, patterns, world):
     patterns : str
         Syllable patterns, separated by blanks.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -293,7 +293,7 @@ def select_cognates(lang, world):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -310,6 +310,7 @@ def select_cognates(lang, world):
         n_shared = round(getattr(lang, parameter) * len(members))
         is_cognate[members[order][:n_shared]] = True
 
+    # endings are shared in an order of their own
     rank = RandomStream("cognate endings", world.variant).permutation(len(ENDINGS))
     n_endings = round(lang.cognate_grammar * len(ENDINGS))
     return Cognates(is_cognate, {ENDINGS[i] for i in rank[:n_endings]})
@@ -323,7 +324,7 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates
@@ -372,7 +373,7 @@ def merge_cognates(lang, world, native, source, cognates):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     native, source : StemsAndEndings
         Of the language without cognates, and of the source of its cognates.
     cognates : Cognates
@@ -494,6 +495,7 @@ def _lexicon(lang, world, languages, dependents):
             "set cognates_with to another language"
         )
 
+    # the source may have cognates of a third language itself
     source = _lexicon(typology_of[lang.cognates_with], world, languages, dependents + (lang.name,))
     return Lexicon(
         lang,

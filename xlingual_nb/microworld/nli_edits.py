@@ -110,7 +110,7 @@ def site_versions(world, rng, matrix, site):
     world : World
     rng : RandomStream
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     site : str
         The place: "adverb", "adjective", "hypernym", "place", "relative", ...
 
@@ -208,7 +208,7 @@ def swap_arguments(matrix):
     Parameters
     ----------
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
 
     Returns
     -------
@@ -263,7 +263,7 @@ def replace_word(world, rng, matrix, edit):
     world : World
     rng : RandomStream
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     edit : str
 
     Returns
@@ -290,7 +290,7 @@ def apply_substitution(world, rng, matrix, edit):
     world : World
     rng : RandomStream
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     edit : str
         What is replaced: "number", "antonym", "tense", "other_verb", "swap", ...
 
@@ -337,7 +337,7 @@ def apply_frame(world, matrix, name):
     ----------
     world : World
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     name : str
         The frame.
 

@@ -89,10 +89,10 @@ def apply_design(world, rng, rows, design):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
     rows : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     design : Design
         For each pair its sites, two frames and substitution.
 
@@ -181,10 +181,10 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
     rows : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     part : {"train", "dev", "test"}
     level : str
         Key of `LEVELS`.
@@ -217,7 +217,7 @@ def generate_pairs(world, part, count, seed, level="quantified"):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         The least number of pairs.
@@ -273,9 +273,9 @@ def difference_classes(world, premise, hypothesis, lang):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     premise, hypothesis : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     lang : Typology
         The language whose words are counted.
 
@@ -292,6 +292,7 @@ def difference_classes(world, premise, hypothesis, lang):
         counts = [len(set(row) - set(r)) for row, r in zip(words.tolist(), other.tolist())]
         return np.minimum(counts, 8)
 
+    # pairs of the same three numbers are one group
     length_difference = (premise_words > 0).sum(1) - (hypothesis_words > 0).sum(1)
     n_dropped = missing_words(premise_words, hypothesis_words)
     n_added = missing_words(hypothesis_words, premise_words)
@@ -330,9 +331,9 @@ def visible_features(world, premise, hypothesis, level="quantified"):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     premise, hypothesis : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     level : str
         Key of `LEVELS`.
 
@@ -481,7 +482,7 @@ def nli_pairs(
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         Number of pairs, a third of each label.
@@ -607,6 +608,7 @@ def artefact_baselines(train, dev):
     require_package("sklearn", "lab")
     import pandas as pd
 
+    # by what a baseline sees: its classifier, and the features of a record
     baselines = {
         "hypothesis alone": (ngram_classifier, itemgetter("hypothesis")),
         "premise alone": (ngram_classifier, itemgetter("premise")),

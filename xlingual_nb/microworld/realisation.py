@@ -84,9 +84,9 @@ def noun_bundle(lang, world, matrix, path):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     path : str
         The noun phrase, as "main.subj".
 
@@ -122,9 +122,9 @@ def silent_nominal_slots(lang, world, matrix, path):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     path : str
         The noun phrase, as "main.subj".
 
@@ -168,9 +168,9 @@ def verb_bundle(lang, world, matrix, path):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     path : str
         The clause, as "main".
 
@@ -226,7 +226,7 @@ def inflect(matrix, lang, world):
     lang : Typology
         Word order, morphology and script of the language.
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -304,9 +304,9 @@ def entity_tags(world, matrix):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
-        Meanings: the concept in each slot of each sentence; 0 for none.
+        Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
 
     Returns
     -------
@@ -444,6 +444,7 @@ def realise(meanings, lexicon):
     rng = RandomStream("drop", lang.name, meanings.part, meanings.seed)
     drop_pronouns(codes, matrix, lang, world, rng)
 
+    # the slots of each sentence in the word order of the language
     order = sentence_orders(lang, meanings.part, meanings.seed, len(meanings))
     ordered_codes = np.take_along_axis(codes, order, 1)
     is_word = ordered_codes > 0
@@ -502,6 +503,7 @@ def token_columns(speech):
     )
 
     starts = speech.starts.tolist()
+    # word w of the corpus is in sentence i if starts[i] <= w < starts[i + 1]
     return [
         {name: values[a:b] for name, values in columns.items()} for a, b in zip(starts, starts[1:])
     ]

@@ -184,7 +184,7 @@ def sample_plan(world, rng, style):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
     style : Style
         Frequencies of the optional parts of a sentence.
@@ -198,18 +198,20 @@ def sample_plan(world, rng, style):
     cast = sample_cast(empty_draft(world, rng, style, topic, None))
 
     document = np.repeat(np.arange(DOCUMENTS_PER_BLOCK), 5 + rng.integers(DOCUMENTS_PER_BLOCK, 7))
-    n = len(document)
+    n = len(document)  # sentences
 
-    # each document has a cast of four entities; sentences are most often about the first
+    # a sentence is about a member of its document's cast of four entities, most often the first
     member = Categorical(zipf_weights(CAST_SIZE, 1.0)[None]).sample(rng, np.zeros(n, np.int64))
     same_as_before = (member[1:] == member[:-1]) & (document[1:] == document[:-1])
     repeats_subject = np.concatenate([[False], same_as_before])
 
+    # another member of the cast, a possible object
     subject = cast[document, member]
     other_member = (member + 1 + rng.integers(n, CAST_SIZE - 1)) % CAST_SIZE
     cast_member = cast[document, other_member]
 
-    # most sentences have the tense of their document
+    # most sentences have the tense of their document: past at the draw's lower end, future at its
+    # upper end
     document_draw = rng.raw(DOCUMENTS_PER_BLOCK).astype(float)[document] / 2.0**32
     has_document_tense = rng.bernoulli(n, 0.8)
     own_draw = rng.raw(n).astype(float) / 2.0**32
@@ -229,7 +231,7 @@ def sample_block(world, part, seed, number, style=Style()):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     seed : int or str
     number : int
@@ -274,7 +276,7 @@ def make_meanings(world, part="train", count=1000, seed=0):
     Parameters
     ----------
     world : World
-        Concepts by word class, their frequencies and preferences.
+        The microworld: concepts by word class, their frequencies and preferences.
     part : {"train", "dev", "test"}
     count : int
         Number of sentences.

@@ -51,8 +51,9 @@ def nominal_slots(path, governor, relation):
     list of Slot
     """
     head = f"{path}.noun"
-    # by slot its relation to the noun
-    inside = dict(
+
+    # relation of each slot to the noun, and of the noun to its governor
+    relations = dict(
         adp="case",
         article="det",
         quantifier="det",
@@ -64,7 +65,8 @@ def nominal_slots(path, governor, relation):
         case="case",
     )
 
-    return [Slot(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in inside.items()]
+    # a slot is its name, its head and the relation to it
+    return [Slot(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in relations.items()]
 
 
 def verbal_slots(path, governor, relation):
@@ -109,6 +111,8 @@ def modified_nominal_slots(path, governor, relation):
     """
     noun = f"{path}.noun"
     rel = f"{path}.rel"
+
+    # a slot is its name, its head and the relation to it
     return [
         *nominal_slots(path, governor, relation),
         *nominal_slots(f"{path}.gen", noun, "nmod"),

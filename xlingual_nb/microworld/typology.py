@@ -156,6 +156,7 @@ class Typology:
             ):
                 raise InputError(f"{parameter}={value!r}: a share is a number between 0 and 1")
 
+        # syllable patterns: consonants, one vowel, consonants
         if not self.syllables.split() or not all(
             re.fullmatch("C+VC*", s) for s in self.syllables.split()
         ):
@@ -445,6 +446,7 @@ def nominal_order(lang, path):
     phrase = attach(phrase, own_slots("numeral"), lang.numeral)
     phrase = attach(phrase, own_slots("quantifier"), lang.numeral)
 
+    # as an ending the article has no position of its own
     article = "before" if lang.article == "suffix" else lang.article
     phrase = attach(phrase, own_slots("article"), article)
     if has_modifiers:
@@ -501,6 +503,7 @@ def clause_order(lang, path, order):
         constituents = dict(S=phrase("subj"), V=adverb + verb, O=objects)
         last = []
 
+    # "S", "V" and "O" in the given order
     slots = []
     for letter in order:
         slots += constituents[letter]

@@ -192,6 +192,7 @@ def closed_sizes(vocabulary):
         """One concept more for each `step` words above 128, from `low` up to `high`."""
         return int(min(high, max(low, low + (vocabulary - 128) // step)))
 
+    # features such as plural have a fixed number of concepts
     sizes = {name: len(concepts) for name, concepts in CLOSED.items()}
     return sizes | dict(
         quantifier=grow(3, 5, 200),
@@ -235,10 +236,12 @@ def class_sizes(vocabulary):
     verbs = int(open_words * 0.33 / (2 + size["tense"]))
     names = int(open_words * 0.11)
 
+    # nouns have categories as hypernyms, and these have realms
     size["realm"] = 2 + (nouns >= 60) + (nouns >= 200)
     size["category"] = max(4, nouns // 6)
     size["noun"] = nouns - size["realm"] - size["category"]
 
+    # verbs of one, two and three arguments
     size["verb1"] = max(2, verbs // 5)
     size["verb3"] = max(1, verbs // 8)
     size["verb2"] = verbs - size["verb1"] - size["verb3"]
@@ -501,6 +504,7 @@ def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
     for kind in OPEN:
         home[span[kind]] = rng.permutation(size[kind]) % topics
 
+    # frequencies of the concepts of a class in each topic
     weight = {}
     for kind in (*OPEN, "preposition"):
         weight[kind] = topic_weights(home[span[kind]], topics, zipf, rng)
