@@ -20,7 +20,7 @@ from xlingual_nb.models.word_vector_configs import (  # noqa: F401, importable f
 # %% ../../nbs/lib/4020_configs.ipynb #922b19a9
 @dataclass(frozen=True)
 class Shape:
-    """Size of a BERT encoder; the defaults are BERT-small of D (section 2.1, Table 9).
+    """Size of a BERT encoder; the defaults are BERT-small of Dufter & Schütze (2020, Table 9).
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Shape:
     segments: int = 2
 
     def __post_init__(self):
-        """Check that the sizes are those of a BERT."""
+        """Check the sizes of a BERT: positive, divisible by the heads, with enough positions."""
         smallest = min(self.layers, self.hidden, self.heads, self.intermediate, self.segments)
         require(smallest >= 1, f"{self}: every size must be at least 1")
         require(
@@ -103,7 +103,7 @@ def parameter_count(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
 def shape_near_size(
     layers: int, heads: int, total: float, vocabulary: int, nsp: bool = True, **options
 ) -> Shape:
-    """Shape of this depth and heads whose parameter count is nearest to `total` (K section 3.3).
+    """Shape of this depth and heads nearest to a number of parameters (K et al. 2020, section 3.3).
 
     The intermediate size is four times the hidden size, as in BERT.
 
@@ -141,7 +141,7 @@ def shape_near_size(
 # %% ../../nbs/lib/4020_configs.ipynb #85aaff45
 @dataclass(frozen=True)
 class Training:
-    """Length and optimiser settings of pretraining (D section 2.1, Table 9).
+    """Length and optimiser settings of pretraining (Dufter & Schütze 2020, section 2.1, Table 9).
 
     Parameters
     ----------
@@ -161,8 +161,8 @@ class Training:
     steps : int
         Optimiser steps; 0 counts in epochs.
     early_epsilon : bool
-        Add `epsilon` before the bias correction of the second moment, as the library of D's code
-        does, and not after it, as PyTorch does.
+        Add `epsilon` before the bias correction of the second moment, as the library of Dufter &
+        Schütze's code does, and not after it, as PyTorch does.
     still_pad : bool
         A [PAD] that replaces a token at random gets no gradient as an input, as in that library.
     opening : int
@@ -172,9 +172,9 @@ class Training:
         Initialise the position embeddings with sinusoids (Vaswani et al. 2017, section 3.5)
         instead of noise; they are trained from there.
     shards : int
-        Parts, a power of two, into which a batch is cut. Their gradients are summed: one part after
-        the other on one device (gradient accumulation), or on several at once. Each part draws
-        dropout masks of its own.
+        Parts, a power of two, into which a batch is cut. Their gradients are summed: one part
+        after the other on one device (gradient accumulation), or on several at once. Each part
+        draws dropout masks of its own.
     """
 
     epochs: int = 100
@@ -196,7 +196,7 @@ class Training:
     shards: int = 1
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of pretraining, each with an error that names the value and the fix."""
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")
         require(self.steps >= 0, f"steps={self.steps}: give 0 (count in epochs) or more")
         require(self.batch >= 1, f"batch={self.batch}: a batch has at least one sentence")
@@ -269,7 +269,7 @@ def scheduled_epsilon(training: Training, step: int, decay: float = 0.999) -> fl
 # %% ../../nbs/lib/4020_configs.ipynb #dde9f872
 @dataclass(frozen=True)
 class Masking:
-    """Share of masked tokens and what replaces them (D section 2.3).
+    """Share of masked tokens and what replaces them (Dufter & Schütze 2020, section 2.3).
 
     Parameters
     ----------
@@ -281,9 +281,10 @@ class Masking:
         Choose all subwords of a word together.
     knn : float
         Share of the chosen tokens that is replaced by a neighbour from another language
-        (knn-replace, D section 4).
+        (knn-replace, Dufter & Schütze 2020, section 4).
     first : bool
-        Replace only tokens of the first language by neighbours, as D's scripts for real text do.
+        Replace only tokens of the first language by neighbours, as Dufter & Schütze's scripts for
+        real text do.
     """
 
     mask: float
@@ -311,7 +312,7 @@ FROZEN = ("nothing", "embeddings")
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Fine-tuning on sentence pairs (K section 3.1.3).
+    """Fine-tuning on sentence pairs (K et al. 2020, section 3.1.3).
 
     Parameters
     ----------
@@ -344,7 +345,7 @@ class FineTuning:
     frozen_layers: int = 0
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of fine-tuning, each with an error that names the value and the fix."""
         require(
             self.epochs >= 1 and self.batch >= 1,
             f"epochs={self.epochs}, batch={self.batch}: give at least 1",
@@ -373,7 +374,8 @@ SCHEMES = {"bio": "BI", "bioul": "BILU"}
 
 @dataclass(frozen=True)
 class Tagging:
-    """BiLSTM-CRF tagger over frozen features (K section 3.1.3); defaults of the released code of K.
+    """BiLSTM-CRF tagger over frozen features (K et al. 2020, section 3.1.3); defaults of K et
+    al.'s released code.
 
     Parameters
     ----------
@@ -409,7 +411,7 @@ class Tagging:
     loss: str = "mean"
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of a BiLSTM-CRF tagger, each with an error that names the value."""
         for name in ("hidden", "layers", "epochs", "patience", "batch"):
             require(
                 getattr(self, name) >= 1,
@@ -502,7 +504,7 @@ class Readout:
     beyond: str = "cut"
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of a probe of sentence pairs, each with an error that names the value."""
         for name, allowed in (("pool", POOLS), ("beyond", OVERFLOW)):
             value = getattr(self, name)
             require(
@@ -525,7 +527,7 @@ class Readout:
 # %% ../../nbs/lib/4020_configs.ipynb #740633f5
 @dataclass(frozen=True)
 class LanguageView:
-    """Offsets that the inputs of a language have in a model (D sections 2.1 to 2.4).
+    """Offsets that the inputs of a language have in a model (Dufter & Schütze 2020, 2.1 to 2.4).
 
     Parameters
     ----------
@@ -539,7 +541,7 @@ class LanguageView:
     inverted : bool
         Token order is reversed.
     separator : int or None
-        Id of a [SEP] of this language (language marker, K section 3.4.2).
+        Id of a [SEP] of this language (language marker, K et al. 2020, section 3.4.2).
     """
 
     name: str

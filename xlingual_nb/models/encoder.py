@@ -239,7 +239,7 @@ class BatchedModels:
         self.nsp = nsp
         self.still_pad = still_pad
 
-        # one flat tensor of all weights with weight decay, one of those without: a step is two kernels
+        # weights with weight decay in one flat tensor, the others in a second: two kernels a step
         decayed, decayed_views = flat_parameters(
             decayed_weights(shape, vocabulary, nsp), len(self.seeds), device
         )
@@ -372,7 +372,7 @@ def embed_inputs(stack: BatchedModels, batch: StackedBatch, dropout: Dropout | N
     """
     words = embedding_lookup(stack, "word_embeddings", batch.ids)
     if stack.still_pad:
-        # [PAD] as a random replacement; the library of D's code fixes its embedding.
+        # [PAD] as a random replacement; the library of Dufter & Schütze's code fixes its embedding.
         words = torch.where((batch.ids == PAD)[..., None], words.detach(), words)
 
     x = words + embedding_lookup(stack, "position_embeddings", batch.positions)

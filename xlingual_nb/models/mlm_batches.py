@@ -154,7 +154,7 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     )
     ids = dataset.ids[np.where(is_special, 0, in_text)].astype(np.int64)
 
-    # what the language of an example adds to ids, positions and segments (D section 2.3)
+    # what a language adds to ids, positions and segments (Dufter & Schütze 2020, section 2.3)
     language = dataset.language[indices][sentence]
     special_offset = np.array([view.special_offset for view in dataset.views])[language]
     separator = np.array([view.sep(SEP) for view in dataset.views])[language]
@@ -180,7 +180,8 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #80b085c6
 def sample_neighbours(table: np.ndarray, languages: np.ndarray, ids: np.ndarray, rng) -> np.ndarray:
-    """A random neighbour of each token in another language (knn-replace, D section 4).
+    """A random neighbour of each token in another language (knn-replace, Dufter & Schütze 2020,
+    section 4).
 
     Parameters
     ----------
@@ -284,7 +285,7 @@ def mask_tokens(
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #499fd480
 def pad_examples(s: UnpackedBatch) -> UnpackedBatch:
     """Every example padded with [PAD] to the longest of the batch; no attention mask hides the
-    padding (D's code).
+    padding (Dufter & Schütze's code).
 
     Parameters
     ----------
@@ -418,6 +419,7 @@ def slice_examples(
     # of each slice: its example, its number there, and where it begins and ends in the example
     example = np.repeat(np.arange(len(indices)), counts)
     number = concatenated_ranges(counts)
+    # slice n ends at the first slice's length and n times max_tokens more
     end = first_length[example] + max_tokens * number
     begin = np.where(number > 0, np.maximum(0, end - max_tokens), 0)
     end = np.minimum(end, length[example])

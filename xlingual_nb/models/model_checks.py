@@ -93,10 +93,10 @@ class LanguageInput:
         if len(of_country) == 1:
             return self.ids[of_country[0]]
 
-        known = ", ".join(of_country or self.ids) or "none, for config.json names none"
+        choices = ", ".join(of_country or self.ids) or "none, for config.json names none"
         raise InputError(
             f"{path} is told the language of a text, and {language!r} is "
-            f"{'not one' if of_country else 'none'} of its languages: name one of {known}"
+            f"{'not one' if of_country else 'none'} of its languages: name one of {choices}"
         )
 
     def argument(self, language: str, shape, path) -> torch.Tensor:
@@ -253,8 +253,8 @@ def check_settings(path: Path | str) -> None:
         )
 
     # transformers drops these embeddings without a word where config.json turns them off
-    is_told_none = config.get("use_lang_emb") is False or config.get("n_langs") == 1
-    n_languages = rows_of_language_embeddings(path) if is_told_none else 0
+    drops_languages = config.get("use_lang_emb") is False or config.get("n_langs") == 1
+    n_languages = rows_of_language_embeddings(path) if drops_languages else 0
     require(
         n_languages < 2,
         f"{path}/config.json leaves out the embeddings of {n_languages} languages that its weights have: "

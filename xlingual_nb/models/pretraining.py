@@ -63,8 +63,8 @@ def drop_transforms(chain, *names) -> tuple[str, ...]:
 
 
 def evaluation_transforms(language: Language) -> tuple[str, ...]:
-    """The transforms that apply in evaluation and fine-tuning: no permutation (K section 3.2.2),
-    all sentences.
+    """The transforms that apply in evaluation and fine-tuning: no permutation (K et al. 2020,
+    section 3.2.2), all sentences.
 
     Parameters
     ----------

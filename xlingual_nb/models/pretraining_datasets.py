@@ -141,7 +141,7 @@ def build_sentence_dataset(
     max_tokens: int,
     word_starts=None,
 ) -> PretrainingDataset:
-    """Pretraining dataset in which every sentence is an example (D).
+    """Pretraining dataset in which every sentence is an example (Dufter & Schütze 2020).
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def document_pairs(
 
 # %% ../../nbs/lib/4030_pretraining_datasets.ipynb #682e0a0a
 def smooth_counts(counts: list[int], exponent: float) -> list[int]:
-    """Examples to take of each language, in proportion to counts ** exponent (mBERT and K: 0.7).
+    """Examples to take of each language, in proportion to counts ** exponent (K et al. 2020: 0.7).
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def smooth_counts(counts: list[int], exponent: float) -> list[int]:
     return np.maximum(1, np.round(weights / weights.sum() * sum(counts))).astype(int).tolist()
 
 # %% ../../nbs/lib/4030_pretraining_datasets.ipynb #dd32726e
-PASSES = 5  # as many as K's released scripts make
+PASSES = 5  # as many as K et al.'s released scripts make
 
 
 def language_segment_pairs(
@@ -429,7 +429,7 @@ def build_pair_dataset(
     nsp=True,
     short=0.0,
 ) -> PretrainingDataset:
-    """Pretraining dataset whose examples are pairs of segments (BERT, K).
+    """Pretraining dataset whose examples are pairs of segments (BERT; K et al. 2020).
 
     Parameters
     ----------

@@ -63,30 +63,30 @@ class PretrainSpec:
     masking : str
         Key of `models.configs.MASKING`.
     lang_pos : bool
-        Language-specific position embeddings and segments (D section 2.3).
+        Language-specific position embeddings and segments (Dufter & Schütze 2020, section 2.3).
     shift_special : bool
-        Language-specific special tokens (D section 2.3).
+        Language-specific special tokens (Dufter & Schütze 2020, section 2.3).
     seed : int
     snapshots : tuple of int
         Points of training, in percent, at which a checkpoint is saved too, for learning curves
-        (D Figure 6).
+        (Dufter & Schütze 2020, Figure 6).
     inputs : {"sentences", "documents", "pairs"}
-        Single sentences, as in D; documents, split wherever an input is full (L1 section 2.4); or
-        pairs of segments, as in BERT and K.
+        Single sentences, as in Dufter & Schütze 2020; documents, split wherever an input is full
+        (Liu et al. 2020a, section 2.4); or pairs of segments, as in BERT and K et al. 2020.
     nsp : bool
-        Next sentence prediction (K section 3.4.1), on pairs.
+        Next sentence prediction (K et al. 2020, section 3.4.1), on pairs.
     markers : bool
-        A [SEP] for each language, the language marker (K section 3.4.2).
+        A [SEP] for each language, the language marker (K et al. 2020, section 3.4.2).
     whole_words : bool
         Whole-word masking.
     exponent : float
         Languages are sampled in proportion to their size to this power.
     visible_padding : bool
-        Every token attends to [PAD], as in D's code.
+        Every token attends to [PAD], as in Dufter & Schütze's code.
     short_pairs : float
-        Share of the documents that is split into shorter pairs (K's code: 0.1).
+        Share of the documents that is split into shorter pairs (K et al.'s code: 0.1).
     neighbours : SpaceSpec, optional
-        Cross-lingual neighbours of knn-replace (D section 4).
+        Cross-lingual neighbours of knn-replace (Dufter & Schütze 2020, section 4).
     nearest : int
         How many of them are drawn from.
 
@@ -117,7 +117,7 @@ class PretrainSpec:
     nearest: int = 1
 
     def __post_init__(self):
-        """Check that every value is in its range, and that no two settings exclude each other."""
+        """Check a pretraining: its values are in range, and no two settings exclude each other."""
         names = [l.name for l in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
         require(
@@ -168,7 +168,8 @@ class PretrainedSpec(Protocol):
 
 
 def check_layers_exist(checkpoint, layers: Iterable[int]) -> None:
-    """Check that a checkpoint has some layers. How deep an external one is shows when it is loaded.
+    """Check that a checkpoint has some layers. How deep an external one is shows when it is
+    loaded.
 
     Parameters
     ----------
@@ -338,7 +339,7 @@ def vocabulary_size(spec: PretrainSpec, size: int) -> int:
 
 # %% ../../nbs/lib/4100_pretraining_specs.ipynb #749e85f6
 def special_token_offset(spec: PretrainSpec, language: Language, size: int) -> int:
-    """What is added to the ids of a language's special tokens (`shift_special`, D section 2.3).
+    """What `shift_special` adds to the ids of special tokens (Dufter & Schütze 2020, section 2.3).
 
     Parameters
     ----------
@@ -384,7 +385,7 @@ def language_views(spec: PretrainSpec, size: int) -> list[LanguageView]:
 
     views = []
     for i, language in enumerate(spec.languages):
-        # Fake-English (D) has the ids of a second vocabulary, lang_pos gives each its positions
+        # Fake-English has the ids of a second vocabulary, lang_pos gives each its positions
         views.append(
             LanguageView(
                 language.name,

@@ -47,7 +47,8 @@ FITS = ("vecmap", "known", "nothing")
 class SpaceSpec:
     """Word vectors of several languages in the space of the first, for knn-replace.
 
-    Each subword gets its nearest neighbours in the other languages (D section 4, appendix A.3).
+    Each subword gets its nearest neighbours in the other languages (Dufter & Schütze 2020, section
+    4, appendix A.3).
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ class SpaceSpec:
     markers: ClassVar[bool] = False
 
     def __post_init__(self):
-        """Check that every value is in its range, and that the parts fit together."""
+        """Check that the parts can share a space, and the settings of the mapping."""
         parts = self.parts
         seeds = {part.seed for part in parts}
 
@@ -220,6 +221,7 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
     for side, language, words in zip(sides, languages, zip(*pairs)):
         _, read = language_reader(spec, language.name, tokenizer)
         text = read(tokenizers.encode(tokenizer, words))  # each word a sentence
+        # first subword of each word (min: the last word may have none)
         first = text.ids[np.minimum(text.starts[:-1], len(text.ids) - 1)]
         # row of each id in the table of its language, -1 where it has none
         row_of = np.full(1 + max(first.max(), ids[side].max()), -1)

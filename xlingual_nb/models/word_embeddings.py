@@ -45,7 +45,7 @@ class EmbedSpec:
     tokenizer : TokenizerSpec
     method : Word2Vec or Glove
     size : int
-        Dimension (L1 section 2.2: 768).
+        Dimension (Liu et al. 2020a, section 2.2: 768).
     window : int
         Context tokens to either side, within an input.
     inputs : {"sentences", "documents"}
@@ -74,7 +74,7 @@ class EmbedSpec:
     markers: ClassVar[bool] = False
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the languages, the method and the sizes of word vectors."""
         names = [language.name for language in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
         require(

@@ -43,7 +43,7 @@ class Word2Vec:
     buckets: int = 100_000
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of word2vec or fastText, each with an error that names the value."""
         for name in ("epochs", "negative", "learning_rate", "buckets"):
             require(
                 getattr(self, name) > 0,
@@ -85,7 +85,7 @@ class Glove:
     add: bool = True
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of GloVe, each with an error that names the value."""
         for name in ("epochs", "learning_rate", "x_max", "batch"):
             require(
                 getattr(self, name) > 0, f"{name}={getattr(self, name)} of GloVe: give more than 0"

@@ -292,7 +292,8 @@ class ParserHead(nn.Module):
 
 # %% ../../nbs/lib/6150_biaffine_parser.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> TaskAdapter:
-    """Adapter of dependency parsing; the epoch is chosen by labelled attachment (W section 4.5).
+    """Adapter of dependency parsing; the epoch is chosen by labelled attachment (Wu & Dredze 2019,
+    section 4.5).
 
     Parameters
     ----------

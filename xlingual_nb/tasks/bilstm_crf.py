@@ -130,17 +130,13 @@ def viterbi(emissions, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #c0f92c96
 def spell(tags, scheme: str) -> list[str]:
-    """BIO tags in another scheme; an I- that continues nothing begins an entity.
+    """BIO tags in another scheme, as `B-PER L-PER` in BIOUL; an I- that continues nothing begins.
 
     Parameters
     ----------
     tags : sequence of str
     scheme : {"bio", "bioul"}
         L is the last word of an entity, U its only one.
-
-    Returns
-    -------
-    list of str
     """
     named_tags = ["O"] * len(tags)
     for start, stop, kind in spans(tags):
@@ -265,7 +261,7 @@ def _check_firsts(pieces: Encoded, firsts: Encoded) -> None:
 def features(
     encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None, mix=False
 ) -> Features:
-    """Vectors of words from a frozen encoder, each that of its first subword (K section 3.1.3).
+    """Word vectors of a frozen encoder, each of the first subword (K et al. 2020, section 3.1.3).
 
     Parameters
     ----------
@@ -306,7 +302,9 @@ def features(
     n_windows = np.bincount(sentence)
     step = max(1, max_tokens // 2)
     window = np.clip((firsts.ids - (max_tokens - step) // 2) // step, 0, n_windows[owner] - 1)
-    nearest = (np.cumsum(n_windows) - n_windows)[owner] + window
+
+    # row of a word: start of its window, plus its first subword's place in the window
+    nearest = (np.cumsum(n_windows) - n_windows)[owner] + window  # among all windows
     rows = torch.from_numpy(starts[nearest] + firsts.ids - first[nearest]).to(encoder.device)
     vectors = [states[k][rows] for k in layers]  # of each layer, [words, width]
     return Features(torch.stack(vectors, 1) if mix else vectors[0], firsts.starts)
@@ -505,7 +503,7 @@ def like_lengths(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> l
 def one_epoch(
     network: BiLSTM, adam, words: Features, target: torch.Tensor, settings: Tagging, rng
 ) -> float:
-    """One pass over the sentences.
+    """Train for one pass over the sentences: maximum likelihood of the gold tags under the CRF.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class TakenOutSpec:
     seed: int = 0
 
     def __post_init__(self):
-        """Check the task, the languages and the layer."""
+        """Check the task of the records, the order of the languages, and that the layer exists."""
         require_run(checkpoint=self.checkpoint)
         task = self.train.records.task
         names = [dev.language for dev, _ in self.tests]
@@ -91,10 +91,11 @@ WAYS = (*WAYS_OUT, ASIDE, TURNED)
 
 
 def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """Erasures of language identity, fitted to vectors.
+    """Erasures of language identity, each a map of vectors that is fitted to these vectors.
 
-    Those of `measures.language_erasure.ways_out`, a shift orthogonal to each language's own
-    and as long, and whitening with a random rotation for each language.
+    Those of `measures.language_erasure.ways_out` (a shift to the source's mean, removed directions,
+    whitening and others), a shift orthogonal to each language's own and as long, and whitening
+    with a random rotation.
 
     Parameters
     ----------
@@ -298,7 +299,7 @@ def score_erasures(
 
     scores = {}
     for name, out in erasures(development, train.language, seed).items():
-        # language identification needs no more than MOST vectors of a language
+        # how often a test vector's language is recognised, learnt from MOST vectors of each
         erased_development = {l: out(l, X[:MOST]) for l, X in development.items()}
         erased_evaluation = {l: out(l, X[:MOST]) for l, X in evaluation.items()}
         scores[name] = {
@@ -404,7 +405,8 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
     # sentence
     n_values = n_train * shape.hidden * (4 if pairs else 12)
 
-    # a head for each erasure and penalty: three labels, 6 operations a weight and step
+    # a head for each erasure and penalty: three labels, 6 operations a weight and step, which are
+    # SLOWER than those of a large matrix product
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * n_values
     # a forward pass costs a third of a training step
     tokens = (24 if pairs else 14) * (n_train + n_test)

@@ -202,8 +202,8 @@ LANGUAGE_ID = Task(
 # %% ../../nbs/lib/6160_language_identification.ipynb #b495c343
 @dataclass(frozen=True)
 class LanguageIdSpec:
-    """Language identification by linear classifiers on the mean vectors of each frozen layer (W
-    section 5.3).
+    """Language identification by linear classifiers on the mean vectors of each frozen layer (Wu &
+    Dredze 2019, section 5.3).
 
     The language of a `LabelledRecords` names its mixture: all languages enter the model
     alike.

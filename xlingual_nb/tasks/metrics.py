@@ -390,7 +390,7 @@ def best_tree(scores: np.ndarray) -> list[int]:
     scores = np.array(scores, np.float64)
     heads = best_heads(scores)
 
-    # several words hang on the root: make it so costly that a second one never does, and solve again
+    # several words hang on the root: make that so costly that a second one never does
     if (heads[1:] == 0).sum() != 1:
         np.fill_diagonal(scores, scores[1, 0])
         scores[1:, 0] -= (np.ptp(scores[1:]) + 1) * len(scores)

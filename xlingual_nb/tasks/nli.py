@@ -28,8 +28,8 @@ NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, hea
 # %% ../../nbs/lib/6100_nli.ipynb #63313a8b
 @dataclass(frozen=True)
 class NliSpec:
-    """NLI accuracy of a classifier fine-tuned on one language (K section 3.1.3; two languages in
-    one pair: Table 11).
+    """NLI accuracy of a classifier fine-tuned on one language (K et al. 2020, section 3.1.3; two
+    languages in one pair: Table 11).
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ FROZEN_NLI = Task(
 class FrozenNliSpec:
     """NLI accuracy of a probe classifier on frozen vectors, trained on one language.
 
-    L1 section 2.1.2 has XNLI for static vectors; how, it does not say.
+    Liu et al. 2020a, section 2.1.2 has XNLI for static vectors; how, it does not say.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     # vectors that do not fit into memory are computed again in each epoch
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
     passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else settings.epochs / 2
-    # a step costs three passes, a test one
+    # a step costs three passes, a test one; STEP is what a step of the optimiser takes besides
     training = (settings.epochs / 2 * pairs + tested / 3) * (lstm + STEP / settings.batch)
     return {"flops": training + (passes * pairs + tested) * forward, "bytes": 1000}
 

@@ -347,7 +347,7 @@ def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Lin
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #91fcc5f1
 class ClsHead(nn.Module):
-    """Tanh layer on the [CLS] vector, dropout, scores of the three labels (BERT; K 3.1.3)."""
+    """Tanh layer on [CLS], dropout, scores of the three labels (BERT; K et al. 2020, 3.1.3)."""
 
     def __init__(self, checkpoint: Checkpoint, settings: FineTuning, rng: torch.Generator):
         super().__init__()
@@ -451,7 +451,7 @@ class Classifier:
     def quickly(
         self, bert: InTraining, premises: Encoded, hypotheses: Encoded, numbers, views
     ) -> torch.Tensor:
-        """The scores of an encoder that is a BERT in training: several pairs in a row.
+        """Scores of pairs by a BERT in training, several pairs packed into a row.
 
         Parameters
         ----------
@@ -548,7 +548,7 @@ def fine_tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     dev: Inputs | None = None,
 ) -> Classifier:
-    """Train a copy of the encoder and a new head on labelled pairs (K section 3.1.3).
+    """Train a copy of the encoder and a new head on labelled pairs (K et al. 2020, section 3.1.3).
 
     Equal seeds give equal weights on one device.
 
@@ -624,7 +624,7 @@ def fine_tune(
 def predict(
     classifier: Classifier, premises: Encoded, hypotheses: Encoded, views, budget: int | None = None
 ) -> np.ndarray:
-    """Labels of pairs in any of the checkpoint's languages, one or two a pair (K, Table 11).
+    """Labels of pairs in the checkpoint's languages, one or two a pair (K et al. 2020, Table 11).
 
     Parameters
     ----------

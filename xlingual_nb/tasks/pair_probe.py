@@ -85,6 +85,8 @@ class Frozen:
             rows_of_groups.append(ranges(self.firsts[numbers], counts))
 
         layers = self.encoder.layers(self.rows, rows_of_groups, self.view, [self.layer])
+
+        # `turn` maps vectors before they are read, into the source's space say
         for numbers, states in zip(groups, layers):
             words = Features(self.turn(states[self.layer]), self.sentences.take(numbers).starts)
             rows, lengths = words.pad_rows(np.arange(len(words)))

@@ -15,7 +15,7 @@ from ..models.configs import Shape, step_flops
 # %% ../../nbs/lib/6020_recipes.ipynb #85bc74e3
 @dataclass(frozen=True)
 class Tuning:
-    """Fine-tuning (W section 5).
+    """Fine-tuning (Wu & Dredze 2019, section 5).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Tuning:
     context: int = 64
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of fine-tuning, each with an error that names the value and the fix."""
         require(
             self.epochs >= 1 and self.batch >= 1,
             f"epochs={self.epochs}, batch={self.batch}: give at least 1",
@@ -76,7 +76,7 @@ GRID = tuple(
 # %% ../../nbs/lib/6020_recipes.ipynb #142d1cd0
 @dataclass(frozen=True)
 class Feat:
-    """A BiLSTM over a learnt mix of all frozen layers (W section 5.2).
+    """A BiLSTM over a learnt mix of all frozen layers (Wu & Dredze 2019, section 5.2).
 
     The learning rate is halved after each epoch that is not the best so far on the
     development set.
@@ -113,7 +113,7 @@ class Feat:
     context: int = 64
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of a BiLSTM on frozen layers, each with an error that names it."""
         require(
             min(self.layers, self.epochs, self.batch) >= 1 and self.hidden >= 0,
             f"{self}: give at least 1 of each",
@@ -134,7 +134,7 @@ class Feat:
 # %% ../../nbs/lib/6020_recipes.ipynb #42f5a25c
 @dataclass(frozen=True)
 class Bag:
-    """A linear classifier on the mean of a text's vectors (W section 5.3).
+    """A linear classifier on the mean of a text's vectors (Wu & Dredze 2019, section 5.3).
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Bag:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the settings of linear classifiers of texts, each with an error that names it."""
         require(
             min(self.epochs, self.batch) >= 1 and min(self.layers, default=0) >= 0,
             f"{self}: give at least one epoch and text, and layers from 0",
@@ -198,7 +198,7 @@ class Parser:
     words: int = 140
 
     def __post_init__(self):
-        """Check that every value is in its range."""
+        """Check the sizes of a biaffine parser, each with an error that names the value."""
         require(
             min(self.arc, self.relation, self.words) >= 1 and self.tags >= 0,
             f"{self}: give at least 1, tags 0",

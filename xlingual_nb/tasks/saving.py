@@ -147,8 +147,8 @@ CLASSES = {
 
 
 def save_network(network: Network, folder) -> Path:
-    """Save a fine-tuned tagger or classifier of texts (W sections 4.1 to 4.4) as a Hugging Face
-    folder: weights with the head, labels by name, tokenizer.
+    """Save a fine-tuned tagger or classifier of texts (Wu & Dredze 2019, sections 4.1 to 4.4) as a
+    Hugging Face folder: weights with the head, labels by name, tokenizer.
 
     Opened by the class in `CLASSES`, it gives the network's scores at first subwords, or of a
     text, in single precision; half precision has not the range that `set_through` wants.

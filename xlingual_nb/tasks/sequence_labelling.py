@@ -23,7 +23,8 @@ NER = Task("ner", encode=word_inputs, turn=turn_names, score=score_names, head=C
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #c90bcc17
 @dataclass(frozen=True)
 class NerSpec:
-    """Entity F1 of a BiLSTM-CRF on frozen features, trained on one language (K section 3.1.3).
+    """Entity F1 of a BiLSTM-CRF on frozen features, trained on one language (K et al. 2020,
+    section 3.1.3).
 
     Parameters
     ----------
@@ -89,8 +90,8 @@ POS = Task("pos", encode=word_inputs, turn=turn_words, score=score_words, head=L
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #4783dd73
 @dataclass(frozen=True)
 class PosSpec:
-    """Tagging accuracy of logistic regression on frozen features (W, Table 5, fine-tunes all of
-    the encoder instead).
+    """Tagging accuracy of logistic regression on frozen features (Wu & Dredze 2019, Table 5,
+    fine-tunes all of the encoder instead).
 
     Parameters
     ----------

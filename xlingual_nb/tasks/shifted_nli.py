@@ -31,7 +31,7 @@ DIRECTIONS = ("shift", "orthogonal", "other")
 @dataclass(frozen=True)
 class ShiftedNliSpec:
     """NLI accuracy on languages whose hidden states are shifted to the source's mean at a layer
-    of a fine-tuned classifier (L2, section 4.3).
+    of a fine-tuned classifier (Liu et al. 2020b, section 4.3).
 
     Baselines are the shift of the next language of `tests`, and a random direction orthogonal
     to the own shift and as long.
@@ -113,7 +113,7 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
 
 
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    """Shift of each target language onto the source's mean, and its baselines (L2 section 4.3).
+    """Shifts of the targets onto the source's mean, and their baselines (Liu et al. 2020b, 4.3).
 
     Parameters
     ----------

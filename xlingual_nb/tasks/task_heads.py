@@ -178,7 +178,7 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #18e9aa5d
 class WordHead(nn.Module):
-    """Scores of tags from the vectors of words: dropout, a linear layer (W section 4.3).
+    """Scores of tags from word vectors: dropout, a linear layer (Wu & Dredze 2019, section 4.3).
 
     Parameters
     ----------

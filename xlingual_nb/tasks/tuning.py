@@ -319,7 +319,7 @@ def epochs_since_best(scores) -> int:
 
 
 def halve_on_plateau(settings) -> Schedule:
-    """The learning rate is halved after each epoch without a new best score (W section 5.2).
+    """Halve the learning rate after each epoch without a new best (Wu & Dredze 2019, section 5.2).
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ LONGEST = 11
 def micro_documents(
     language: str, part: str, size: int, vocabulary=128, seed=0, **dials
 ) -> list[dict]:
-    """Document records of the microworld.
+    """Documents in an artificial language of the microworld, with their topics as labels.
 
     Parameters
     ----------
@@ -144,8 +144,8 @@ TUNED_NLI = Task(
 # %% ../../nbs/lib/6160_zero_shot_classification.ipynb #75ed51b5
 @dataclass(frozen=True)
 class SentencesSpec:
-    """Accuracy of a network that labels documents or sentence pairs, trained on one language (W
-    sections 4.1, 4.2, 5.2).
+    """Accuracy of a network that labels documents or sentence pairs, trained on one language (Wu &
+    Dredze 2019, sections 4.1, 4.2, 5.2).
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ from xlingual_nb.text.records import (
 
 # %% ../../nbs/lib/6160_zero_shot_parsing.ipynb #a6d990bd
 def micro_trees(*location, **dials) -> list[dict]:
-    """Trees of the microworld.
+    """Parsed sentences in an artificial language of the microworld.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def parsing(parser: Parser = Parser()) -> Task:
 # %% ../../nbs/lib/6160_zero_shot_parsing.ipynb #183f2975
 @dataclass(frozen=True)
 class ParsingSpec:
-    """Attachment scores of a biaffine parser trained on one language (W section 4.5).
+    """Attachment scores of a biaffine parser trained on one language (Wu & Dredze 2019, 4.5).
 
     Parameters
     ----------

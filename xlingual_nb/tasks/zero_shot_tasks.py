@@ -91,18 +91,18 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
     """
 
     def labels_of(side):
-        found = set()
+        seen_labels = set()
         for record in read_records(store.path(side.records)):
-            found |= set(labels(record))
-        return found
+            seen_labels |= set(labels(record))
+        return seen_labels
 
     train_labels = labels_of(spec.train)
     for side in (spec.dev, *spec.tests):
         new = sorted(labels_of(side) - train_labels)
-        where = f"{side.records.source}, part {side.records.part}"
+        location = f"{side.records.source}, part {side.records.part}"
         require(
             not new,
-            f"{where}, has {', '.join(new[:5])}, which the training set "
+            f"{location}, has {', '.join(new[:5])}, which the training set "
             f"{spec.train.records.source} lacks: {mend}",
         )
 
