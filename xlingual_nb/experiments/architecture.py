@@ -358,7 +358,7 @@ def spec_with_shape(sizes: BilingualConfig, languages, seed: int, shape: Shape) 
 
 
 def fit_entry(sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, pair) -> TableEntry:
-    """Entry of the perplexity on the training text, which the run for retrieval measures as well.
+    """Table entry of the perplexity on the training text: does the model fit it?
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[T
 def table7_language_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, languages, language: str
 ) -> list[TableEntry]:
-    """Entries of a row of Table 7 in one of its languages.
+    """Table entries of a row of Table 7 of K et al. (2020), in one of its languages.
 
     Parameters
     ----------
@@ -500,7 +500,7 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
 
 
 def table7_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """Entries of Table 7: English with every other language in one model, and their baselines.
+    """Table entries of Table 7 of K et al. (2020): English with all other languages, and baselines.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class DataSplit:
 
 # %% ../../nbs/lib/7010_config.ipynb #e2a66380
 class RowSeeds(NamedTuple):
-    """How many seeds three sets of D's rows get."""
+    """How many seeds three sets of Dufter & Schütze's rows get."""
 
     central: int
     single: int
@@ -89,9 +89,9 @@ class Vocabulary(NamedTuple):
 # %% ../../nbs/lib/7010_config.ipynb #41f02735
 @dataclass(frozen=True)
 class WordVectors:
-    """Word vectors of one language each, to be mapped (D section 4; Table 8: fastText, 300
-    columns): how they are learnt, columns, window, and how often a piece stands in the text to have
-    one.
+    """Word vectors of one language each, to be mapped (Dufter & Schütze 2020, section 4; Table 8:
+    fastText, 300 columns): how they are learnt, columns, window, and how often a piece stands in
+    the text to have one.
     """
 
     method: Word2Vec = METHODS["fasttext"]
@@ -102,12 +102,12 @@ class WordVectors:
 # %% ../../nbs/lib/7010_config.ipynb #922b19a9
 @dataclass(frozen=True)
 class LaboratoryConfig:
-    """Sizes of D's laboratory at one scale: text of a language, encoders, schedules, seeds;
-    `measured` bounds the training sentences looked at (0: all); `snapshots` are the points of its
-    learning curves, in percent of the way; `stack` small and `large_stack` large models train as
-    one. `label`: the corpus, with the language if it is not the section's own; results stand under
-    it. `vectors`: what neighbours are found by (section 4). `longer`: how many times as long as
-    usual a row trains, by identifier, to fit its text as the others do.
+    """Sizes of Dufter & Schütze's laboratory at one scale: text of a language, encoders, schedules,
+    seeds; `measured` bounds the training sentences looked at (0: all); `snapshots` are the points
+    of its learning curves, in percent of the way; `stack` small and `large_stack` large models
+    train as one. `label`: the corpus, with the language if it is not the section's own; results
+    stand under it. `vectors`: what neighbours are found by (section 4). `longer`: how many times as
+    long as usual a row trains, by identifier, to fit its text as the others do.
     """
 
     scale: str
@@ -182,7 +182,7 @@ class LaboratoryConfig:
 
 # %% ../../nbs/lib/7010_config.ipynb #293f6d99
 class StudySeeds(NamedTuple):
-    """How many seeds K's main contrasts (Tables 1 to 3) get, and the rest."""
+    """How many seeds K et al.'s main contrasts (Tables 1 to 3) get, and the rest."""
 
     main: int
     rest: int
@@ -270,16 +270,16 @@ class TargetLanguages:
 
 @dataclass(frozen=True)
 class BilingualConfig(TargetLanguages):
-    """Sizes of K's study at one scale. `text`, `nli` and `ner` say what is read, part by part;
-    `targets` are the languages beside English; `pieces`, `characters` and `words` the size of a
-    pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the
+    """Sizes of K et al.'s study at one scale. `text`, `nli` and `ner` say what is read, part by
+    part; `targets` are the languages beside English; `pieces`, `characters` and `words` the size of
+    a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the
     twelve-layer encoder that Tables 4 to 7 vary, `paired` the one of Table 8, which reads pairs of
     segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model; `measured` sentences
     for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
-    (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default
-    the base's); `deep_tuning` and `spelt_tuning` how Tables 4 to 7 and Table 10 are fine-tuned (by
-    default as the others). `label`: the corpus, with the targets if they are not the section's own;
-    results stand under it.
+    (Russian in the paper); `many` the schedule of Dufter & Schütze's Table 4, for each two
+    languages (by default the base's); `deep_tuning` and `spelt_tuning` how Tables 4 to 7 and Table
+    10 are fine-tuned (by default as the others). `label`: the corpus, with the targets if they are
+    not the section's own; results stand under it.
     """
 
     scale: str
@@ -339,10 +339,10 @@ class BilingualConfig(TargetLanguages):
 
 # %% ../../nbs/lib/7010_config.ipynb #a3bf09f2
 class WindowConfig(NamedTuple):
-    """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of
-    much; `base` reads it as it runs, `typical` pieces an input in the mean, `slices` the pieces of
-    an input that is cut (`once`: those that the first seed alone reads), `spans` the windows of
-    Word2Vec beside the usual one.
+    """Sizes of the study of windows (Liu et al. 2020a, section 2.4): `sentences` of little text
+    and, perhaps, of much; `base` reads it as it runs, `typical` pieces an input in the mean,
+    `slices` the pieces of an input that is cut (`once`: those that the first seed alone reads),
+    `spans` the windows of Word2Vec beside the usual one.
     """
 
     targets: tuple[str, ...]
@@ -355,11 +355,11 @@ class WindowConfig(NamedTuple):
 
 
 class ShiftConfig(NamedTuple):
-    """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of
-    each of `languages`, by a vocabulary and an encoder of its own; text is turned between English
-    and `targets`, `turned` of its sentences (0: all), with weights `alphas`, by shifts of the whole
-    text and of `few` sentences. Pairs of `transfer` are answered by what `fine_tuning` makes of it,
-    moved to English with the best of some `weights`.
+    """Sizes of the study of shifts (Liu et al. 2020b, section 4): one model reads `sentences` of
+    English and of each of `languages`, by a vocabulary and an encoder of its own; text is turned
+    between English and `targets`, `turned` of its sentences (0: all), with weights `alphas`, by
+    shifts of the whole text and of `few` sentences. Pairs of `transfer` are answered by what
+    `fine_tuning` makes of it, moved to English with the best of some `weights`.
     """
 
     languages: tuple[str, ...]
@@ -376,11 +376,12 @@ class ShiftConfig(NamedTuple):
 
 
 class TaskConfig(NamedTuple):
-    """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records
-    of four of them, part by part (those of NLI are the section's own); by the name of a task how it
-    is fine-tuned; the sizes of the parser, and how many numbers a gold part of speech has where it
-    sees these; the `kinds` of names that count, where not all data sets have the same (none: all);
-    the tasks that are asked once more with each language's mean taken off (`centred`).
+    """Sizes of the study of five tasks (Wu & Dredze 2019, section 4), asked of the model of
+    `shifts`: the records of four of them, part by part (those of NLI are the section's own); by the
+    name of a task how it is fine-tuned; the sizes of the parser, and how many numbers a gold part
+    of speech has where it sees these; the `kinds` of names that count, where not all data sets have
+    the same (none: all); the tasks that are asked once more with each language's mean taken off
+    (`centred`).
     """
 
     documents: dict[str, DataSplit]
@@ -395,10 +396,10 @@ class TaskConfig(NamedTuple):
 
 
 class LayerConfig(NamedTuple):
-    """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same
-    tasks: the network on an encoder that is not trained; texts in all languages of the model, part
-    by part, so many in each, or a set of the data folder; and the classifiers that tell their
-    language.
+    """Sizes of the study of layers (Wu & Dredze 2019, sections 5.2, 5.3), asked of the same model
+    in the same tasks: the network on an encoder that is not trained; texts in all languages of the
+    model, part by part, so many in each, or a set of the data folder; and the classifiers that tell
+    their language.
     """
 
     feat: Feat
@@ -410,9 +411,9 @@ class LayerConfig(NamedTuple):
 class JointConfig(TargetLanguages):
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language
     that a model reads, from the least text to the most; `readings` what more text means
-    (`experiments.liu2020_common.READINGS`); `methods` what is trained on it. `dictionary` says which pairs
-    test, `learnt` which part of it a supervised mapping may see. `base` is the encoder and its
-    schedule on the most text, `width` columns and `window` tokens those of static vectors;
+    (`experiments.liu2020_common.READINGS`); `methods` what is trained on it. `dictionary` says
+    which pairs test, `learnt` which part of it a supervised mapping may see. `base` is the encoder
+    and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
     `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts`,
     `tasks` and `layers` are those studies' own, `checkpoint` a model in the place of that of
     `shifts`; `unasked` are targets that are read but have no words in the dictionary; `targets`,
@@ -465,9 +466,9 @@ class JointConfig(TargetLanguages):
 # %% ../../nbs/lib/7010_config.ipynb #eb226b87
 @dataclass(frozen=True)
 class TrilingualConfig(TargetLanguages):
-    """Sizes of D's experiment on XNLI at one scale: `text` and `nli` part by part; `targets` beside
-    English, the first of which is the one that is turned round; `pieces` in the vocabulary of all;
-    `nearest` neighbours to draw from; `label` as in `BilingualConfig`.
+    """Sizes of Dufter & Schütze's experiment on XNLI at one scale: `text` and `nli` part by part;
+    `targets` beside English, the first of which is the one that is turned round; `pieces` in the
+    vocabulary of all; `nearest` neighbours to draw from; `label` as in `BilingualConfig`.
     """
 
     scale: str

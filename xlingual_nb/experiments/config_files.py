@@ -319,7 +319,7 @@ def load_study_file(study: str) -> dict:
 
 # %% ../../nbs/lib/7010_config_files.ipynb #bad544cc
 def load_user_config(user_config) -> tuple[dict, str, Path]:
-    """A user's sizes as plain values.
+    """A user's own sizes of a study as plain values, from a TOML file or a dict like one.
 
     Parameters
     ----------

@@ -164,8 +164,15 @@ def coverage_finding(
 
     Parameters
     ----------
-    dictionary, pair, texts, spelling, maximum
-        As of `measures.word_retrieval.check_met`.
+    dictionary : Dictionary
+    pair : tuple of str
+        The two languages.
+    texts : sequence of CorpusSpec
+        A text of each language.
+    spelling : str
+        Which spellings count as one word: `lower`, `exact` or `bare`.
+    maximum : int
+        Number of sentences that words are looked up in; 0 for all.
     content : tuple of str
         Digests of the files, a key of the cache.
 

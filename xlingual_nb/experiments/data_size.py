@@ -109,7 +109,7 @@ def belongs_here(claim) -> bool:
 
 # %% ../../nbs/09_data_size.ipynb #df1b32e4
 def mean_cell(same: tuple[TableEntry, ...]) -> TableEntry:
-    """Entry of the mean over languages.
+    """Table entry of the mean over languages.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def mean_cell(same: tuple[TableEntry, ...]) -> TableEntry:
 
 
 def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
-    """Entries of each language, followed by those of their mean.
+    """Table entries of each language, followed by those of their mean.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[TableEntry]:
-    """Table entries of one target in Figure 1 of Liu et al. (2020a): word retrieval by amount of text.
+    """Table entries of one target in Figure 1 of Liu et al. (2020a): retrieval by amount of text.
 
     Every method reads every amount; the ceiling of each, and the baselines of all, come with them.
 

@@ -221,7 +221,9 @@ def setting_cells(
         tagger_metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
 
     for column, metric in tagger_metrics.items():
-        entries.append(TableEntry(OURS, table, row, column, seed, (tagger_spec,), metric, 100.0))
+        entries.append(
+            TableEntry(OURS, table, row, column, seed, (tagger_spec,), metric, unit=100.0)
+        )
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
@@ -339,7 +341,7 @@ def cells(
     sizes = laboratory_config(scale, "micro")
     model_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
 
-    # the study is one of the microworld; K's study knows which corpora there are
+    # the study is one of the microworld; K et al.'s study knows which corpora there are
     corpus_name = bilingual_config(scale, corpus).corpus
     if corpus != "auto" and corpus_name != "micro":
         return []

@@ -206,7 +206,7 @@ def mu_spec(
     sentences: int,
     own_words: bool,
 ) -> MeasureSpec:
-    """Measure of multilinguality µ between English and a second language (D section 2.2).
+    """Measure of multilinguality µ (Dufter & Schütze 2020, section 2.2) of English and a language.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def mu_spec(
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #8de29d50
 def ner_records(scale: str, part: str, text: CorpusSpec):
-    """English NER records of the size of K's study, in the microworld of a text.
+    """English NER records of the size of K et al.'s study, in the microworld of a text.
 
     Parameters
     ----------
@@ -410,7 +410,7 @@ class StudyResults:
 def trend_over_models(
     findings: StudyResults, question: str, dial: str, by: str, column: str = ""
 ) -> EffectTest:
-    """Test of Spearman's ρ between a column and the setting of a typology parameter, over all models.
+    """Test of Spearman's ρ between a column and a typology parameter's setting, over all models.
 
     Parameters
     ----------

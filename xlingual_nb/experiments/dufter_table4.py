@@ -48,7 +48,7 @@ def uses_microworld(sizes: BilingualConfig) -> bool:
 
 
 def table4_languages(sizes: BilingualConfig) -> tuple[str, ...]:
-    """Languages of D's Table 4, English first.
+    """Languages of Dufter & Schütze's Table 4, English first.
 
     Parameters
     ----------
@@ -90,9 +90,10 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #092dbefb
 def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -> OrderSpec:
-    """Kendall's tau between the word orders of English and another language (D appendix B.2).
+    """Distance of a language from English in word order: Kendall's tau of aligned words.
 
-    Words are aligned by the model's own vectors, in parallel development text.
+    Words are aligned by the model's own vectors, in parallel development text (Dufter & Schütze
+    2020, appendix B.2).
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ TAGS = "POS Acc."
 def order_row_cells(
     sizes: BilingualConfig, spec: PretrainSpec, row: str, language: str
 ) -> list[TableEntry]:
-    """Table entries of a row of D's Table 4: word order by the model's own alignment.
+    """Table entries of a row of Table 4 of Dufter & Schütze (2020): order by a model's alignment.
 
     In the microworld also the true order, the quality of the alignment, and POS accuracy.
 
@@ -193,7 +194,9 @@ def order_row_cells(
 
 
 def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """Table entries of D's Table 4 for one model: word order, NLI and POS by language, and baselines.
+    """Table entries of Table 4 of Dufter & Schütze (2020) for one model: word order and transfer.
+
+    Transfer is accuracy in NLI and POS tagging, with baselines.
 
     Parameters
     ----------
@@ -220,7 +223,7 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
         cells += order_row_cells(sizes, untrained_spec(spec), f"untrained | {language}", language)
         for row, metric in ((language, "accuracy"), (f"majority class | {language}", "majority")):
             name = f"{metric} {language}|{language}"
-            cells.append(TableEntry(PAPER, TABLE, row, XNLI, seed, nli_runs, name, 100.0))
+            cells.append(TableEntry(PAPER, TABLE, row, XNLI, seed, nli_runs, name, unit=100.0))
 
     order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)
     for column in order_columns:
@@ -230,7 +233,9 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #a1fe2723
 def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
-    """Pearson's r over languages between word order and transfer, with its 95% interval (D Table 4).
+    """Pearson's r over languages between word order and transfer, with its 95% interval.
+
+    As in Table 4 of Dufter & Schütze (2020).
 
     Parameters
     ----------
@@ -256,7 +261,7 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
 
     results = []
     for name, with_english in product(names, (False, True)):
-        # English agrees fully with its own order and is the source: it can make the correlation alone
+        # English, the source, agrees fully with its own order: it can make a correlation alone
         rows = [row for row in languages if with_english or row != "en"]
         pair = numbers.loc[rows, [order, name]].dropna()
         is_constant = pair.nunique().min() < 2

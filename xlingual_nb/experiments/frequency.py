@@ -92,7 +92,7 @@ def cells(
     for seed in choose_seeds(seeds, sizes.seeds[0]):
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
-            # the same pair of languages with real text, and with words drawn from its unigram frequencies
+            # the same languages with real text, and with the target's words drawn by frequency
             for kind, frequency in KINDS.items():
                 spec = bbert_spec(sizes, pair, seed, frequency=frequency)
                 table_cells += evaluation_cells(

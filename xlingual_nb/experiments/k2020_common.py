@@ -67,7 +67,7 @@ def language_corpus(sizes: BilingualConfig, language: str, part: str = "train") 
 def joint_vocabulary(
     sizes: BilingualConfig, languages, kind: str = "", size: int = 0
 ) -> TokenizerSpec:
-    """One vocabulary on the text of all languages together (K section 3.1.2).
+    """One vocabulary on the text of all languages together (K et al. 2020, section 3.1.2).
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def bbert_spec(
         Transform of token ids such as `permute(0.5)` for every language, each with its own random
         draws; empty for none.
     frequency : bool
-        Leave nothing of the target languages but their word frequencies (K Table 3).
+        Leave nothing of the target languages but their word frequencies (K et al. 2020, Table 3).
     **switches
         Further fields of `PretrainSpec`.
     """
@@ -144,7 +144,7 @@ def bbert_spec_with_overlap(sizes: BilingualConfig, share: float, seed: int) -> 
     """Pretraining on English and a copy that shares a given share of its subword types.
 
     Overlap is set directly and everything else is constant. The copy's token ids are shifted, not
-    its characters, so its text is plain English (D footnote 3).
+    its characters, so its text is plain English (Dufter & Schütze 2020, footnote 3).
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def nli_test_sets(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, targets
 ) -> tuple[tuple[LabelledRecords, LabelledRecords], ...]:
     """NLI test sets: the source, each target, and premise and hypothesis in different languages,
-    of the source and the first target (K Table 11).
+    of the source and the first target (K et al. 2020, Table 11).
 
     Parameters
     ----------
@@ -447,8 +447,9 @@ BASELINE_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING
 def nli_baseline_cells(
     paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str
 ) -> list[TableEntry]:
-    """Entries of the NLI baselines that need no model, and of the ceiling given by the true
-    lexicon.
+    """Table entries of the NLI baselines that need no model, and of the ceiling.
+
+    The ceiling is given by the true lexicon.
 
     Parameters
     ----------
@@ -474,7 +475,8 @@ def nli_baseline_cells(
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
     rows.append((f"{CEILING} | {source} | {target}", f"{CEILING} {source}|{source}"))
     return [
-        TableEntry(paper, table, row, column, seed, (run,), metric, 100.0) for row, metric in rows
+        TableEntry(paper, table, row, column, seed, (run,), metric, unit=100.0)
+        for row, metric in rows
     ]
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #24a42bb3
@@ -558,7 +560,7 @@ def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str
 def load_study_config(
     scale: str, corpus: str, seeds: int, languages: str = "", user_config=""
 ) -> BilingualConfig:
-    """Sizes of K's study (`experiments.scales`).
+    """Sizes of K et al.'s study (`experiments.scales`).
 
     Parameters
     ----------

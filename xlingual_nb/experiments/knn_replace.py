@@ -92,9 +92,10 @@ def space_spec(
     source="same",
     draw=0,
 ) -> SpaceSpec:
-    """Monolingual word vectors mapped into the space of the first language (D section 4).
+    """Monolingual word vectors mapped into the space of the first language.
 
-    Two languages are mapped by VecMap, three or more by rotation alone.
+    Two languages are mapped by VecMap, three or more by rotation alone (Dufter & Schütze 2020,
+    section 4).
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def laboratory_space_spec(sizes: LaboratoryConfig, fit: str = "vecmap", draw: in
 
 
 def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """Pretraining of the model behind a row of D's Table 1, with the rows of knn-replace (section 4).
+    """Pretraining of the model behind a row of Table 1 of Dufter & Schütze (2020), knn-replace too.
 
     The two rows of Figure 7 keep snapshots along training.
 
@@ -239,7 +240,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
 def mapping_row(
     paper: str, name: str, run: WordSpec, number: int, columns=MAPPING_COLUMNS
 ) -> list[TableEntry]:
-    """Entries of one mapping between two languages.
+    """Table entries of one mapping between two languages.
 
     Parameters
     ----------
@@ -262,7 +263,7 @@ def mapping_row(
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
-    """Table entries of D's Table 1 and Figure 7, and of the mappings of English and Fake-English.
+    """Table entries of Table 1 and Figure 7 of Dufter & Schütze (2020), and of the mappings.
 
     Parameters
     ----------
@@ -295,7 +296,7 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
 
 # %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
-XNLI_SEEDS = (1, 42, *range(100, 198))  # D Table 9 names the first three
+XNLI_SEEDS = (1, 42, *range(100, 198))  # Table 9 of Dufter & Schütze (2020) names the first three
 
 
 def language_column(language: str) -> str:
@@ -353,7 +354,7 @@ def script_nli_records(sizes: TrilingualConfig, language: str, part: str) -> Lab
 
 # %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
-    """Switches of `base_model_spec` behind each row of D's Table 3, and of further rows of ours.
+    """Switches of `base_model_spec` behind each row of Dufter & Schütze's Table 3 and of ours.
 
     Parameters
     ----------
@@ -416,7 +417,7 @@ def base_space_spec(
 def base_model_spec(
     sizes: TrilingualConfig, seed: int, inverted=False, masking="original", fit="vecmap", **switches
 ) -> PretrainSpec:
-    """Pretraining of a BERT on English and the targets (D section 5.1).
+    """Pretraining of a BERT on English and the targets (Dufter & Schütze 2020, section 5.1).
 
     Parameters
     ----------
@@ -474,7 +475,7 @@ def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
 
 
 def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
-    """Table entries of D's Table 3 (XNLI), of further rows of ours and of the baselines, as shares.
+    """Table entries of Table 3 of Dufter & Schütze (2020), XNLI, as shares; with baselines.
 
     Parameters
     ----------
@@ -562,7 +563,7 @@ def study_configs(
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Table entries of D's Tables 1 and 3 and Figure 7, for knn-replace (section 4).
+    """Table entries of Tables 1 and 3 and Figure 7 of Dufter & Schütze (2020), for knn-replace.
 
     Parameters
     ----------

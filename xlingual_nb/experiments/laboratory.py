@@ -51,7 +51,7 @@ AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trai
 
 
 def table_rows(table: str) -> list[str]:
-    """Labels of the rows of one of D's tables or figures that this notebook reproduces.
+    """Labels of the rows of a table or figure of Dufter & Schütze (2020) that are reproduced here.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ SWITCHES = (
 
 
 def parse_row_label(row: str) -> tuple[str, set[str], float]:
-    """Identifier, switches and length of training that a row label of D's tables states.
+    """Identifier, switches and length of training that a row label of Dufter & Schütze states.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def language_pair(
 def row_spec(
     row: str, sizes: LaboratoryConfig, seed: int, reading: str = "paper", longer=1.0
 ) -> PretrainSpec:
-    """Pretraining behind a row of D's Tables 1, 2 and 10.
+    """Pretraining of the model behind a row of Tables 1, 2 and 10 of Dufter & Schütze (2020).
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ def row_spec(
     seed : int
         Seed of the model.
     reading : str, default 'paper'
-        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+        `paper`, or `released` for what Dufter & Schütze's code does otherwise (see the
+        ambiguities).
     longer : float
         Train this many times as long as usual.
 
@@ -205,7 +206,9 @@ def row_spec(
         lang_pos="lang-pos" in switches,
         shift_special="shift-special" in switches,
         seed=seed,
-        snapshots=sizes.snapshots if ident in ("0", "15") else (),  # the curves of D's Figure 6
+        snapshots=sizes.snapshots
+        if ident in ("0", "15")
+        else (),  # the curves of Dufter & Schütze's Figure 6
         visible_padding=is_released,
     )
 
@@ -224,7 +227,7 @@ COLUMNS = {
 LENGTH = {"Steps": "step"}  # said where rows train for longer than others
 
 # %% ../../nbs/07_laboratory.ipynb #18327ff5
-SEEDS = (0, 42, 43, *range(100, 197))  # D Table 9 names the first five
+SEEDS = (0, 42, 43, *range(100, 197))  # Table 9 of Dufter & Schütze (2020) names the first five
 
 
 def select_rows(rows: str, parameter: str = "rows") -> set[str]:
@@ -308,7 +311,9 @@ def cells(
     languages: str = "",
     own="",
 ) -> list[TableEntry]:
-    """Table entries of D's Tables 1, 2 and 10 and Figures 5 and 6, also at matched fit.
+    """Table entries of Tables 1, 2 and 10 and Figures 5 and 6 of Dufter & Schütze (2020).
+
+    Also of Tables 1 and 2 with rows trained until they fit their text alike.
 
     Parameters
     ----------
@@ -321,7 +326,8 @@ def cells(
     rows : str, default 'all'
         `all`, `small` (without the large encoder), or identifiers of rows with commas between.
     reading : str, default 'paper'
-        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+        `paper`, or `released` for what Dufter & Schütze's code does otherwise (see the
+        ambiguities).
     languages : str, optional
         Target languages with commas between; empty takes the section's own.
     own : str or dict
@@ -406,7 +412,8 @@ def grid(
     rows : str, default 'all'
         `all`, `small` (without the large encoder), or identifiers of rows with commas between.
     reading : str, default 'paper'
-        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+        `paper`, or `released` for what Dufter & Schütze's code does otherwise (see the
+        ambiguities).
     languages : str, optional
         Target languages with commas between; empty takes the section's own.
     own : str or dict

@@ -115,9 +115,10 @@ def shift_columns(sizes: JointConfig) -> dict[str, tuple]:
 def shift_rows(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """Table entries of token translation by mean difference shift (L2 section 4): convert rate and BLEU.
+    """Table entries of token translation by mean difference shift, in one direction.
 
-    One direction of translation; a row for each weight α of the shift and each target.
+    A row for each weight α of the shift and each target; convert rate, accuracy and BLEU-1 (Liu et
+    al. 2020b, section 4).
 
     Parameters
     ----------
@@ -245,7 +246,7 @@ def shift_baseline_rows(
 def translation_cells(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """Table entries of L2's Table 2: BLEU-1 and convert rate of one direction of translation.
+    """Table entries of Table 2 of Liu et al. (2020b): BLEU-1 and convert rate of one direction.
 
     Parameters
     ----------
@@ -279,7 +280,7 @@ def translation_cells(
 
 
 def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
-    """Table entries of L2's Table 3: sizes of the token sets of each language and of their overlaps.
+    """Table entries of Table 3 of Liu et al. (2020b): sizes of token sets and of their overlaps.
 
     Parameters
     ----------
@@ -305,7 +306,7 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
 
 
 def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[TableEntry]:
-    """Entries of masked English tokens, and of English word vectors, that come out in a target.
+    """Table entries of masked English words whose prediction is in a target language.
 
     Parameters
     ----------
@@ -325,7 +326,7 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
 
 
 def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
-    """Table entries of L2's Figures 7 and 8: convert rate and BLEU-1 by weight of the shift and layer.
+    """Table entries of Figures 7 and 8 of Liu et al. (2020b): convert rate, BLEU-1 by layer and α.
 
     Parameters
     ----------
@@ -385,8 +386,9 @@ def language_shift_config(
 
 
 def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
-    """Entries of a pretrained encoder without its masked-LM head: how much of a language's
-    identity is its mean vector.
+    """Table entries of a pretrained encoder without its masked-LM head.
+
+    They tell how much of a language's identity is its mean vector.
 
     Parameters
     ----------
@@ -414,7 +416,7 @@ def cells(
     own="",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Table entries of L2 (Liu et al. 2020b): language translated and erased by shifts of the mean.
+    """Table entries of Liu et al. (2020b): language translated and erased by shifts of the mean.
 
     Tables 1 to 4 and Figures 7 and 8, with further tables of ours.
 
@@ -467,9 +469,9 @@ def cells(
 
 
 def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of token translation for one model: L2's Tables 2 and 3 and Figures 7 and 8.
+    """Table entries of token translation for one model: Tables 2 and 3, Figures 7 and 8.
 
-    Also our table `shift`, with baselines.
+    Of Liu et al. (2020b); also our table `shift`, with baselines.
 
     Parameters
     ----------
@@ -570,7 +572,7 @@ def glossed(sentence: str, glosses: list[dict[str, str]]) -> str:
 
 
 def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.DataFrame:
-    """One sentence as the masked-LM head decodes it at each weight of the shift (L2 Table 1).
+    """One sentence, decoded at each weight of the shift (Liu et al. 2020b, Table 1).
 
     Parameters
     ----------
@@ -623,7 +625,7 @@ def turned_sentences(runs: dict[str, ShiftSpec], store, layer: int) -> pd.DataFr
     Returns
     -------
     DataFrame
-        Columns target, what, sentence, gloss, converted; no rows where the store has none of the runs.
+        Columns target, what, sentence, gloss, converted; empty if the store has none of the runs.
     """
     parts = [pd.DataFrame(columns=["target", "what", "sentence", "gloss", "converted"])]
     for target, run in runs.items():

@@ -67,9 +67,9 @@ def fine_tuning_above(sizes: JointConfig, frozen: int) -> FineTuning:
 def shifted_nli_spec(
     sizes: JointConfig, spec, frozen: int, layer: int, seed: int
 ) -> ShiftedNliSpec:
-    """NLI with the target languages shifted to English at a layer (L2 section 4.3).
+    """NLI with the target languages shifted to English at a layer (Liu et al. 2020b, section 4.3).
 
-    Learnt in English, tested in English and the languages of L2's Table 4.
+    Learnt in English, tested in English and the languages of Liu et al.'s (2020b) Table 4.
 
     Parameters
     ----------
@@ -107,7 +107,9 @@ SHIFT_METRICS = {
 def table4_row(
     sizes: JointConfig, label: str, seed: int, run, name: str, english: bool = True
 ) -> list[TableEntry]:
-    """Table entries of a row of L2's Table 4, in percent: English, each target, and the targets' mean.
+    """Table entries of a row of Table 4 of Liu et al. (2020b), in percent.
+
+    They are English, each target, and the mean of the targets.
 
     Parameters
     ----------
@@ -136,13 +138,13 @@ def table4_row(
     metrics[AVERAGE] = mean_of_metrics(tuple(name.format(t) for t in targets))
 
     return [
-        TableEntry(shift_paper(sizes), TRANSFER, label, column, seed, (run,), metric, 100.0)
+        TableEntry(shift_paper(sizes), TRANSFER, label, column, seed, (run,), metric, unit=100.0)
         for column, metric in metrics.items()
     ]
 
 
 def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
-    """Entries of the shift's weight that was selected for each target.
+    """Table entries of the weight of the shift that was selected for each target.
 
     Parameters
     ----------
@@ -166,7 +168,7 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
 
 
 def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
-    """Entries of a way to fine-tune, without and with the shift.
+    """Table entries of one way to fine-tune, without and with the shift.
 
     Parameters
     ----------
@@ -189,7 +191,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #232758ab
 def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of L2's Table 4 (XNLI with mean difference shift) and its baselines.
+    """Table entries of Table 4 of Liu et al. (2020b): XNLI with mean difference shift.
 
     Parameters
     ----------
@@ -302,7 +304,7 @@ def few_sentence_label(sentences: int, parallel: bool) -> str:
 
 
 def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of shifts whose means are estimated on a few sentences, averaged over the targets.
+    """Table entries of shifts whose means are estimated on a few sentences; mean over the targets.
 
     None outside the microworld, which alone has as many parallel sentences as are wanted.
 
@@ -322,7 +324,7 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         return []
     spec = shift_model_spec(sizes, seed)
 
-    # the layer of L2's Table 1, 10 of 12; in a smaller encoder the same depth
+    # the layer of Liu et al.'s (2020b) Table 1, 10 of 12; in a smaller encoder the same depth
     layer = scale_layer(10, spec.shape.layers)
     paper = shift_paper(sizes)
     table_entries = []

@@ -87,10 +87,10 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
 
 
 def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
-    """Table entries of one way of erasing language identity from vectors, two thirds up the encoder.
+    """Table entries of one way of erasing language identity from a model's vectors.
 
     Retrieval and word translation (means over targets), and language identification from the
-    vectors' means and from their spread.
+    vectors' means and from their spread, two thirds up the encoder.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
 
 
 def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of word translation by part of speech, for every way of erasing language identity.
+    """Table entries of word translation by part of speech, for every way of erasing a language.
 
     Of the model and its untrained encoder; none outside the microworld.
 
@@ -287,7 +287,7 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
 
 
 def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) -> list[TableEntry]:
-    """Table entries of one way of erasing language identity: a task's score in English and the targets.
+    """Table entries of one way of erasing language identity: a task's score in English and targets.
 
     With language identification from the vectors that the task reads.
 
@@ -327,7 +327,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
 
 
 def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEntry]:
-    """Table entries of the baselines that need no vectors: the most frequent label, a random language.
+    """Table entries of the baselines that need no vectors: most frequent label, random language.
 
     Parameters
     ----------

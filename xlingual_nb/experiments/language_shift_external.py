@@ -107,7 +107,7 @@ def xnli_records(language: str, part: str, size: int = 0, kind=RecordsSpec) -> L
 def checkpoint_shift_cells(
     spec: ExternalCheckpointSpec, pair, depth: int, bound: int
 ) -> list[TableEntry]:
-    """Table entries of one direction of L2's Table 2, for an external checkpoint.
+    """Table entries of one direction of Table 2 of Liu et al. (2020b), for an external checkpoint.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def checkpoint_nli_records(sizes: JointConfig, bound: int, kind=RecordsSpec) -> 
 def checkpoint_nli_cells(
     sizes: JointConfig, spec: ExternalCheckpointSpec, depth: int, bound: int
 ) -> list[TableEntry]:
-    """Table entries of L2's Table 4 (XNLI) for an external checkpoint.
+    """Table entries of Table 4 of Liu et al. (2020b), XNLI, for an external checkpoint.
 
     They are both ways to fine-tune, the shift on the second, and the first on lower-cased text.
 
@@ -211,6 +211,7 @@ def checkpoint_nli_cells(
         return ShiftedNliSpec(spec, train, english_dev, tests, half, shift_weights, settings)
 
     upper_run = run(upper_tuning)
+    # (run, name of its metric) of each row
     rows = {
         ALL: (run(full_tuning), "plain {}"),
         UPPER: (upper_run, "plain {}"),
@@ -233,7 +234,7 @@ def checkpoint_nli_cells(
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #46a4d0d6
 def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
-    """Table entries of L2's Tables 2 and 4 for an external checkpoint.
+    """Table entries of Tables 2 and 4 of Liu et al. (2020b) for an external checkpoint.
 
     In the languages that the data folder has XNLI in.
 
@@ -325,9 +326,10 @@ def published_gap(language: str) -> float:
 
 
 def lowercasing_cells() -> list[TableEntry]:
-    """Table entries of what lower-casing changes in the text of each language of L2's Table 4.
+    """Table entries of what lower-casing changes in XNLI's text, language by language.
 
-    Wu & Dredze (2019) fine-tuned on the same data and report other accuracies: is it the casing?
+    Wu & Dredze (2019) fine-tuned on the same data as Liu et al. (2020b, Table 4) and report other
+    accuracies: is it the casing?
 
     Returns
     -------

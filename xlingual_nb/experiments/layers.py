@@ -91,7 +91,7 @@ FREEZE_LAYERS = (0, 3, 6, 9)
 
 
 def frozen_layers(depth: int) -> dict[str, int]:
-    """Uppermost frozen layer of each setting (W section 5.2).
+    """Uppermost frozen layer of each setting (Wu & Dredze 2019, section 5.2).
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
-    """Table entries of one task in W's Figure 1: zero-shot transfer by how many layers are frozen.
+    """Table entries of one task in Figure 1 of Wu & Dredze (2019): transfer by layers frozen.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
 
 
 def langid_languages(sizes: JointConfig) -> list[str]:
-    """Languages that the probe of language identification tells apart (W Figure 2).
+    """Languages that language identification tells apart (Wu & Dredze 2019, Figure 2).
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def langid_languages(sizes: JointConfig) -> list[str]:
 
 
 def langid_spec(sizes: JointConfig, encoder) -> LanguageIdSpec:
-    """Language identification on each layer of an encoder (W section 5.3).
+    """Language identification on each layer of an encoder (Wu & Dredze 2019, section 5.3).
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def layer_labels(depth: int) -> dict[str, int]:
 
 
 def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of W's Figure 2: accuracy of language identification by layer.
+    """Table entries of Figure 2 of Wu & Dredze (2019): language identification by layer.
 
     Of one model, its untrained encoder and the majority class; of both encoders also by language.
 
@@ -300,7 +300,7 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     def add(row, run, metric):
         table_entries.append(
-            TableEntry(PAPER, "figure2", row, LANGUAGE_ID, seed, (run,), metric, 100.0)
+            TableEntry(PAPER, "figure2", row, LANGUAGE_ID, seed, (run,), metric, unit=100.0)
         )
 
     for name, layer in layer_labels(spec.shape.layers).items():
@@ -322,7 +322,7 @@ def cells(
     only: str = "all",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Table entries of W's Figures 1 (frozen layers) and 2 (language identification by layer).
+    """Table entries of Figures 1 (frozen layers) and 2 (language by layer) of Wu & Dredze (2019).
 
     Parameters
     ----------

@@ -263,8 +263,8 @@ def model_spec(
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #4faa7201
 def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> WordSpec:
-    """Word retrieval between English and a target (L1 section 2.1): the words of a dictionary,
-    looked up in the least text.
+    """Word retrieval between English and a target (Liu et al. 2020a, section 2.1): the words of a
+    dictionary, looked up in the least text.
 
     Parameters
     ----------

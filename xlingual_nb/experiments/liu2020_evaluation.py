@@ -120,7 +120,7 @@ def nli_metric_cells(
 def nli_cells(
     sizes: JointConfig, spec, label, seed: int, metric: str = "accuracy", mapped=()
 ) -> list[TableEntry]:
-    """Entries of every classifier over a model's frozen vectors.
+    """Table entries of NLI by every classifier over a model's frozen vectors.
 
     Parameters
     ----------
@@ -269,8 +269,9 @@ def retrieval_mapping_cells(
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e
 def nli_mapping_cells(sizes: JointConfig, spec, label, seed: int, **readings) -> list[TableEntry]:
-    """Entries of every classifier on target languages mapped to English by a rotation learnt from
-    half of the dictionary.
+    """Table entries of NLI by every classifier, with target languages mapped to English.
+
+    The mapping is a rotation learnt from half of the dictionary.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def shift_baseline_label(direction: str, floor: str, target: str = MEAN) -> str:
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #6f45d889
 def parallel_text(sizes: JointConfig, language: str) -> CorpusSpec | RecordsSpec:
     """The text that is translated, parallel in all languages: of natural languages the sentences
-    of XNLI's test set (L2 section 4.2.2).
+    of XNLI's test set (Liu et al. 2020b, section 4.2.2).
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def check_shift_texts(sizes: JointConfig) -> None:
 def shift_study_config(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> JointConfig:
-    """Settings of the study of language shifts: one multilingual model, and the texts it translates.
+    """Settings of the study of language shifts: one multilingual model, and texts to translate.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
 def translation_spec(
     sizes: JointConfig, spec, direction: str, target: str, **readings
 ) -> ShiftSpec:
-    """Token translation by a language shift (L2 section 4.2) in one direction.
+    """Token translation by a language shift (Liu et al. 2020b, section 4.2) in one direction.
 
     Parameters
     ----------
@@ -266,9 +266,10 @@ def translation_spec(
 
 
 def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -> dict:
-    """Runs that measure which language comes out where English is masked (L2 section 4.1).
+    """Runs that measure which language a model predicts where English words are masked.
 
-    Of BERT, and of Word2Vec vectors of the same text and vocabulary.
+    Of BERT, and of Word2Vec vectors of the same text and vocabulary (Liu et al. 2020b, section
+    4.1).
 
     Parameters
     ----------

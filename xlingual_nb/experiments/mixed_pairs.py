@@ -44,9 +44,9 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in LANGUA
 def language_pair_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, target: str, metric: str = "accuracy"
 ) -> list[TableEntry]:
-    """Table entries of one model in K et al.'s Table 11: XNLI by language of premise and hypothesis.
+    """Table entries of one model in Table 11 of K et al. (2020): XNLI across two languages.
 
-    The test pairs are the same in every combination of languages.
+    The test pairs are the same, with premise and hypothesis in every combination of languages.
 
     Parameters
     ----------

@@ -146,9 +146,10 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Table entries of K et al.'s Tables 8 to 10: next-sentence prediction, language markers, subwords.
+    """Table entries of Tables 8 to 10 of K et al. (2020): training objective and vocabulary.
 
-    None on a corpus without a second language.
+    They vary next-sentence prediction, language markers, and characters against words. None on a
+    corpus without a second language.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def permutation_row_label(target: str, amount: str) -> str:
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about K's Table 2 alone, in either reading, or about D's Table 4.
+    """Whether a claim is about Table 2 of K et al. or Table 4 of Dufter & Schütze.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ def belongs_here(claim) -> bool:
 
 # %% ../../nbs/02_ordering.ipynb #7d0e3e65
 def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, float]:
-    """Share of a sentence's subword pairs that keep their order under a permutation, mean over sentences.
+    """Share of a sentence's subword pairs that keep their order under a permutation.
+
+    The mean over sentences.
 
     Parameters
     ----------
@@ -148,7 +150,9 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
 
 
 def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
-    """Table entries of models with one language permuted and the other as it is (K section 3.2.2).
+    """Table entries of models with one language permuted and the other as it is.
+
+    K et al. (2020, section 3.2.2) permute both, and expect one to be sufficient.
 
     Parameters
     ----------
@@ -195,7 +199,7 @@ def cells(
     """Table entries of K et al.'s Table 2: word order permuted.
 
     For the study's own languages and the paper's reading, also of the released code's reading and
-    of D's Table 4.
+    of Dufter & Schütze's Table 4.
 
     Parameters
     ----------

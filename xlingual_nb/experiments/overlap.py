@@ -106,8 +106,8 @@ def cells(
 def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     """Table entries of the model whose languages share a given share of subword types.
 
-    Token ids are shifted here, not characters (D footnote 3). The same model untrained is its
-    baseline. The model without overlap is also tested on Fake-English.
+    Token ids are shifted here, not characters (Dufter & Schütze 2020, footnote 3). The same model
+    untrained is its baseline. The model without overlap is also tested on Fake-English.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Entries of Table 1.
+    """Table entries of Table 1 of Liu et al. (2020a): word retrieval by part of speech.
 
     Parameters
     ----------

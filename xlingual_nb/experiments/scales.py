@@ -56,7 +56,7 @@ def check_seeds(seeds, location: str) -> None:
     InputError
         If one of them is below 0 or above `len(SEEDS)`.
     """
-    # several numbers of seeds, as for D's sets of rows, are checked under their names
+    # several numbers of seeds, as for sets of rows, are checked under their names
     if hasattr(seeds, "_asdict"):
         named_seeds = {f".{name}": n for name, n in seeds._asdict().items()}
     else:
@@ -144,8 +144,8 @@ def with_languages(sizes, languages: str):
     sizes : config
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     languages : str
-        Targets with commas between (`en` may be among them), or the one language of D's
-        laboratory.
+        Targets with commas between (`en` may be among them), or the one language of Dufter &
+        Schütze's laboratory.
 
     Returns
     -------
@@ -156,7 +156,8 @@ def with_languages(sizes, languages: str):
     Raises
     ------
     InputError
-        If the section has no text in one of them, or several are named for D's laboratory.
+        If the section has no text in one of them, or several are named for Dufter & Schütze's
+        laboratory.
     """
     named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
     for language in named:
@@ -269,7 +270,7 @@ def load_config(study: str, scale: str, corpus: str = "auto", languages: str = "
 def laboratory_config(
     scale: str, corpus: str = "auto", languages: str = "", user_config=""
 ) -> LaboratoryConfig:
-    """Sizes of D's laboratory (Dufter & Schütze 2020), as of `load_config`.
+    """Sizes of Dufter & Schütze's laboratory (Dufter & Schütze 2020), as of `load_config`.
 
     Parameters
     ----------
@@ -297,7 +298,7 @@ def laboratory_config(
 def bilingual_config(
     scale: str, corpus: str = "auto", languages: str = "", user_config=""
 ) -> BilingualConfig:
-    """Sizes of K's study (K et al. 2020), as of `load_config`.
+    """Sizes of K et al.'s study (K et al. 2020), as of `load_config`.
 
     Parameters
     ----------
@@ -325,7 +326,7 @@ def bilingual_config(
 def trilingual_config(
     scale: str, corpus: str = "auto", languages: str = "", user_config=""
 ) -> TrilingualConfig:
-    """Sizes of D's experiment on XNLI (Dufter & Schütze 2020, section 5), as of `load_config`.
+    """Sizes of the experiment on XNLI of Dufter & Schütze (2020, section 5), as of `load_config`.
 
     Parameters
     ----------
@@ -379,8 +380,8 @@ def joint_config(
 
 # %% ../../nbs/lib/7030_scales.ipynb #7d505185
 def laboratory_text(sizes: LaboratoryConfig) -> tuple[CorpusSpec, CorpusSpec, TokenizerSpec]:
-    """Training text, development text and vocabulary of D's laboratory; the vocabulary is learnt
-    on the training text (D section 2.1).
+    """Training text, development text and vocabulary of Dufter & Schütze's laboratory; the
+    vocabulary is learnt on the training text (Dufter & Schütze 2020, section 2.1).
 
     Parameters
     ----------

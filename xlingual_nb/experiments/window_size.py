@@ -257,7 +257,7 @@ def retrieval_rows(
 
 
 def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
-    """Table entry that tells whether a model has learnt: its perplexity, relative to a unigram model.
+    """Table entry that tells whether a model has learnt: its perplexity against a unigram model's.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def is_untrained_row(tidy, maximum: float):
 
 # %% ../../nbs/10_window_size.ipynb #983df0c5
 def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Entries of NLI, which are Figure 2 in notebook 09, as entries of Figure 3.
+    """Table entries of NLI, which are Figure 2 in notebook 09, as entries of Figure 3.
 
     Parameters
     ----------
@@ -355,8 +355,9 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
 def window_mapping_rows(
     sizes: JointConfig, table: str, model: str, spec, seed: int
 ) -> list[TableEntry]:
-    """Entries of a model whose English is mapped to each target by a rotation learnt from half of
-    the dictionary.
+    """Table entries of a model whose English is mapped to each target: a ceiling.
+
+    The mapping is a rotation learnt from half of the dictionary.
 
     Parameters
     ----------
@@ -408,7 +409,7 @@ def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
 
 
 def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
-    """Table entries of Figure 3 of Liu et al. (2020a) for one seed: BERT by the length of its inputs.
+    """Table entries of Figure 3 of Liu et al. (2020a) for one seed: BERT by length of inputs.
 
     Parameters
     ----------

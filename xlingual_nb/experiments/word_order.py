@@ -18,8 +18,8 @@ ORDER = ("order", "adposition", "adjective", "genitive", "numeral", "relative", 
 def word_order_distance(language: str) -> float:
     """Distance of a language's word order from English's, 0 to 1.
 
-    W Table 6 counts treebanks (Ahmad et al. 2019); here it is the share of differing order
-    parameters of the microworld's preset.
+    Table 6 of Wu & Dredze (2019) counts treebanks (Ahmad et al. 2019); here it is the share of
+    differing order parameters of the microworld's preset.
 
     Parameters
     ----------

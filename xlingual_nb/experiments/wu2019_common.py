@@ -52,8 +52,8 @@ def overlap_columns(column: str) -> dict[str, str]:
 
 
 def overlap_spec(zero) -> SeenSpec:
-    """Share of the test sets' subwords that a zero-shot run's training data contain (W section
-    5.4), by its encoder's tokenizer.
+    """Share of the test sets' subwords that a zero-shot run's training data contain (Wu & Dredze
+    2019, section 5.4), by its encoder's tokenizer.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def overlap_spec(zero) -> SeenSpec:
 
 def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list[TableEntry]:
     # English is no target of transfer
-    """Table entries of one task in W's Figure 3: transfer and subword overlap, a point a language.
+    """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
 
-    Transfer and its baselines are entries of the task's own table.
+    Subword overlap, and transfer with its baselines, which are entries of the task's own table.
 
     Parameters
     ----------
@@ -97,7 +97,9 @@ def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list
     for (overlap, metric), language in product(overlap_columns(column).items(), languages):
         row = f"{SOURCE}-{language} | zero-shot | {language}"
         name = metric.format(language)
-        table_entries.append(TableEntry(PAPER, FIGURE, row, overlap, seed, (run,), name, 100.0))
+        table_entries.append(
+            TableEntry(PAPER, FIGURE, row, overlap, seed, (run,), name, unit=100.0)
+        )
     return table_entries
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #25f0ac0c
@@ -120,7 +122,7 @@ def pivot_by_language(tidy: pd.DataFrame) -> pd.DataFrame:
 
 
 def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
-    """Pearson's r over languages between transfer and subword overlap (W Figure 3), with 95% interval.
+    """Pearson's r over languages between transfer and subword overlap, with its 95% interval.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ def zero_shot_config(
     own="",
     checkpoint: str = "",
 ) -> JointConfig:
-    """Settings of the study of zero-shot transfer, on our multilingual model or an external checkpoint.
+    """Settings of the study of zero-shot transfer, on our model or an external checkpoint.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def shared_subwords_spec(zero) -> BagsSpec:
 def task_baselines(
     sizes: JointConfig, column: str, name: str, zero, untrained_run
 ) -> dict[str, dict]:
-    """Baselines that zero-shot transfer must exceed in a column of W's tables.
+    """Baselines that zero-shot transfer must exceed, for a column of a task's table.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def has_unseen_names(label: str) -> bool:
 
 
 def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry]:
-    """Table entries of a column of a task's table (W Tables 2 to 6), in percent.
+    """Table entries of a column of a task's table (Wu & Dredze 2019, Tables 2 to 6), in percent.
 
     Parameters
     ----------
@@ -365,7 +365,9 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
 
 
 def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
-    """Table entries of one task for one model: its table (W Tables 2 to 6) and points of Figure 3.
+    """Table entries of one task for one model: Tables 2 to 6 of Wu & Dredze (2019).
+
+    With the task's points of Figure 3.
 
     Parameters
     ----------
@@ -493,7 +495,7 @@ def cells(
     only: str = "all",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Entries of Tables 2 to 6 and Figure 3.
+    """Table entries of Tables 2 to 6 and Figure 3 of Wu & Dredze (2019).
 
     Parameters
     ----------
@@ -583,7 +585,7 @@ def split_row_labels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def paper_layout(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
-    """A table in W's layout: a row a setting, a column a target in order of word order distance.
+    """A table in the paper's layout: a row a setting, a column a target by word order distance.
 
     Published rows stand beneath ours.
 
