@@ -160,6 +160,7 @@ def finders(spec: WordSpec, pairs, texts) -> list:
     Returns
     -------
     list of Finder
+        One a language.
 
     Raises
     ------

@@ -52,6 +52,7 @@ def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
     Returns
     -------
     Encoded
+        Token ids, and where each sentence starts.
 
     Raises
     ------

@@ -108,6 +108,7 @@ def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
     Returns
     -------
     Gold
+        Positions of source tokens, the ids that translate them, and whether they are open-class.
     """
     from xlingual_nb import microworld
 

@@ -224,6 +224,7 @@ def native_words(name, script, patterns, world):
     Returns
     -------
     StemsAndEndings
+        A stem for each concept, and the text of each ending.
     """
     rng = RandomStream("lexicon", name, script, patterns, world.variant)
 
@@ -298,6 +299,7 @@ def select_cognates(lang, world):
     Returns
     -------
     Cognates
+        Whether each concept's stem is shared, and which endings are.
     """
     # the parameter that sets the share of cognates in each class of concepts
     parameters = [cognate_parameter(n) if n != "nothing" else "" for n in world.names]
@@ -382,6 +384,7 @@ def merge_cognates(lang, world, native, source, cognates):
     Returns
     -------
     StemsAndEndings
+        A stem for each concept, and the text of each ending.
     """
     rng = RandomStream("overlay", lang.name, lang.script, world.variant)
     sounds = Sounds(lang.script, tuple(lang.syllables.split()))

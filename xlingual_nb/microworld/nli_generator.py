@@ -192,6 +192,7 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     Returns
     -------
     RawPairs
+        Premises, hypotheses, and the edits of each pair.
     """
     design = sample_design(rng, len(rows), LEVELS[level])
     premise, hypothesis, is_usable = apply_design(world, rng, rows, design)
@@ -228,6 +229,7 @@ def generate_pairs(world, part, count, seed, level="quantified"):
     Returns
     -------
     RawPairs
+        Premises, hypotheses, and the edits of each pair.
     """
     rng = RandomStream("nli", world.vocabulary, world.topics, world.variant, part, seed)
 
@@ -498,6 +500,7 @@ def nli_pairs(
     Returns
     -------
     NliPairs
+        Premises and hypotheses as meanings, with labels and edits.
 
     Raises
     ------

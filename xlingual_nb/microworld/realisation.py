@@ -429,11 +429,12 @@ def realise(meanings, lexicon):
     meanings : Meanings
         Sentences as concepts in the slots of a dependency tree.
     lexicon : Lexicon
-        Of the language.
+        Words of the language, and its typology.
 
     Returns
     -------
     AnnotatedCorpus
+        Words, sentence by sentence, with tags, entities, heads and relations.
     """
     lang = lexicon.language
     world = meanings.world

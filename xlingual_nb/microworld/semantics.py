@@ -242,6 +242,7 @@ def sample_block(world, part, seed, number, style=Style()):
     Returns
     -------
     Meanings
+        Concepts in the slots of each sentence, with its document and topic.
     """
     rng = RandomStream(
         "documents", world.vocabulary, world.topics, world.variant, part, seed, number
@@ -285,6 +286,7 @@ def make_meanings(world, part="train", count=1000, seed=0):
     Returns
     -------
     Meanings
+        Concepts in the slots of each sentence, with its document and topic.
 
     Raises
     ------

@@ -49,6 +49,7 @@ def nominal_slots(path, governor, relation):
     Returns
     -------
     list of Slot
+        Name, head and relation of each.
     """
     head = f"{path}.noun"
 
@@ -108,6 +109,7 @@ def modified_nominal_slots(path, governor, relation):
     Returns
     -------
     list of Slot
+        Name, head and relation of each.
     """
     noun = f"{path}.noun"
     rel = f"{path}.rel"
