@@ -562,15 +562,15 @@ def probe(
 
     # a sentence encoder may want a prompt before each text
     if pooling == "model":
-        texts = {n: pooled.prepare(strings) for n, strings in texts.items()}
-        words = {n: pooled.prepare(strings) for n, strings in (words or {}).items()}
+        texts = {name: pooled.prepare(strings) for name, strings in texts.items()}
+        words = {name: pooled.prepare(strings) for name, strings in (words or {}).items()}
 
-    parallel = {n: encode_text(encoder, strings, n) for n, strings in texts.items()}
-    dictionary_ids = {n: encode_text(encoder, x, n) for n, x in words.items()} if words else None
-    messages += remarks(encoder, parallel, dictionary_ids, texts, pooled)
+    parallel = {name: encode_text(encoder, strings, name) for name, strings in texts.items()}
+    encoded_words = {name: encode_text(encoder, x, name) for name, x in (words or {}).items()}
+    messages += remarks(encoder, parallel, encoded_words or None, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
-    frame = measure(encoder, parallel, dictionary_ids, pooling=pooled)
+    frame = measure(encoder, parallel, encoded_words or None, pooling=pooled)
     if as_json:
         print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
     else:

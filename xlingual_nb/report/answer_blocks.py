@@ -185,6 +185,7 @@ def pretrained_notes(findings: tuple[Finding, ...], frames: dict[str, pd.DataFra
     Parameters
     ----------
     findings : tuple of Finding
+        Bullets of an answer, each on a claim.
     frames : dict
         {scale: frame of verdicts}.
 
@@ -213,6 +214,7 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     Parameters
     ----------
     finding : Finding
+        A bullet of an answer: a claim, and the unit of its effect.
     frames : dict
         {scale: frame of verdicts}, as `reference_verdicts` has them.
 
@@ -272,6 +274,7 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
     Parameters
     ----------
     finding : Finding
+        A bullet of an answer: a claim, and the unit of its effect.
     frames : dict
         {scale: frame of verdicts}, as `reference_verdicts` has them.
     """
@@ -366,6 +369,7 @@ def series_text(series: Series, notebook: str) -> str:
     Parameters
     ----------
     series : Series
+        Rows of one column of a result table, with the sentence that they show.
     notebook : str
         The experiment whose reference results (scale `laptop`) have the table.
 
@@ -481,7 +485,7 @@ def published_size_table(notebook: str, table: str) -> str:
     ]
     for row in dict.fromkeys(paper_table.row):
         entries = [measured.get((row, column)) for column in columns]
-        if None in entries:
+        if None in entries:  # not all of the row was run
             continue
         texts = [
             compared_text(entry.value, entry.published, published_sds[row, entry.column])

@@ -258,6 +258,7 @@ def runs_text(notebook: str, root: Path) -> str:
     Parameters
     ----------
     notebook : str
+        Name of the notebook, as `07_laboratory`.
     root : Path
         The repository.
 
@@ -287,6 +288,7 @@ def links_text(answer: Answer, root: Path) -> str:
     Parameters
     ----------
     answer : Answer
+        The template of a notebook's answer cell.
     root : Path
         Of the repository.
 
@@ -349,6 +351,7 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
     root : Path
         The repository.
     scale : str
+        Size of the study: `laptop`, `gpu` or `paper`.
 
     Returns
     -------
@@ -400,6 +403,7 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
     Parameters
     ----------
     answer : Answer
+        The template of the cell.
     frames : dict
         {scale: verdicts} (`reference_verdicts`).
 
@@ -450,6 +454,7 @@ def answer_tables(answer: Answer) -> list[str]:
     Parameters
     ----------
     answer : Answer
+        The template of the cell.
 
     Returns
     -------
@@ -459,7 +464,7 @@ def answer_tables(answer: Answer) -> list[str]:
     """
     blocks = []
     if answer.comparison:
-        options = dict(answer.comparison)
+        options = dict(answer.comparison)  # arguments of the table, and the sentence above it
         blocks += [wrapped(options.pop("says")), comparison_table(**options)]
     if answer.published_size:
         blocks.append(wrapped(PUBLISHED_SIZE_HEAD))
@@ -478,6 +483,7 @@ def write_cell(path: Path, tag: str, text: str) -> bool:
     path : Path
         A notebook.
     tag : str
+        Tag in the cell's metadata, as `answer`.
     text : str
         The new source of the cell.
 

@@ -191,7 +191,7 @@ def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        The comparison `t.test` of a claim, and the values by seed that it is made on.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        The comparison `t.test` of a claim, and the values by seed that it is made on.
 
     Returns
     -------
@@ -319,7 +319,7 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        The comparison `t.test` of a claim, and the values by seed that it is made on.
 
     Returns
     -------
@@ -333,7 +333,7 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
     for (row, column), weight in weights.items():
         seed_values = t.values(row, column, t.test.curve)
         if seed_values is None or seed_values.empty:
-            missing.append(f"{row} (curve)" if t.test.curve else row)
+            missing.append(f"{row} (curve)" if t.test.curve else row)  # no training curve
             continue
 
         # a ratio is tested as a difference of logarithms
@@ -537,7 +537,7 @@ def outcome(t: ClaimTest) -> Outcome:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        The comparison `t.test` of a claim, and the values by seed that it is made on.
 
     Returns
     -------

@@ -88,6 +88,7 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
     plan : Plan
         The plan of the claim's paper.
     planned : PlannedClaim
+        A claim of the plan, with its corpus and number of seeds.
 
     Returns
     -------
@@ -168,6 +169,7 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
     Returns
     -------
     list of ConfirmatoryTable
+        Each with all its entries, of any number of claims.
 
     Raises
     ------
@@ -202,7 +204,9 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
     Parameters
     ----------
     table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds.
     store : Store
+        Finished runs.
 
     Returns
     -------
@@ -254,6 +258,7 @@ def progress_table(store, corpus: str = "") -> pd.DataFrame:
     Parameters
     ----------
     store : Store
+        Finished runs.
     corpus : str
         Empty for all.
 
@@ -322,7 +327,9 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
     Parameters
     ----------
     table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds.
     store : Store
+        Finished runs.
 
     Returns
     -------
@@ -382,7 +389,9 @@ def record_row(table: ConfirmatoryTable, store) -> dict:
     Parameters
     ----------
     table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds.
     store : Store
+        Finished runs.
 
     Returns
     -------
@@ -422,13 +431,16 @@ def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
     Parameters
     ----------
     table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds.
     store : Store
+        Finished runs.
     spent : float
         Seconds of a processor, added to those recorded before.
 
     Returns
     -------
     Path
+        The file.
     """
     path = repository() / CONFIRMED / "record.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -453,7 +465,9 @@ def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK
     Parameters
     ----------
     table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds, which test planned claims.
     store : Store
+        Finished runs; the missing ones are added.
     executor : Executor, optional
         Runs in this process by default.
     stack : int
@@ -512,7 +526,9 @@ def examine_planned(
     Parameters
     ----------
     plan : Plan
+        The plan of the claim's paper, fixed before any of these seeds was run.
     planned : PlannedClaim
+        A claim of the plan, with its corpus and number of seeds.
     values : DataFrame
         `confirmed_values`.
     typical : dict
@@ -521,6 +537,7 @@ def examine_planned(
     Returns
     -------
     Examined
+        Results of the claim's tests, before the correction for multiple tests.
     """
     claim = claim_to_test(planned)
     per_notebook = [
@@ -544,7 +561,9 @@ def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
     Parameters
     ----------
     plan : Plan
+        The plan of a paper.
     corpus : str
+        The corpus.
     values : DataFrame
         `confirmed_values`.
 

@@ -208,6 +208,7 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
     Parameters
     ----------
     planned : PlannedClaim
+        A claim of a plan, with a digest of its tests.
 
     Returns
     -------
@@ -328,6 +329,7 @@ def plan_family(
     Returns
     -------
     planned : list of PlannedClaim
+        Claims to test, with their number of seeds and power.
     left_out : list of LeftOut
         Claims that no number of seeds up to `MOST` would decide.
     """
@@ -475,6 +477,7 @@ def plan_text(plan: Plan) -> str:
     Parameters
     ----------
     plan : Plan
+        What a paper's confirmation tests, fixed beforehand.
 
     Returns
     -------

@@ -287,6 +287,7 @@ def draw_emergence(
         Gives the text under a panel, from a model, the number of a checkpoint, and whether means
         are subtracted.
     theme : {"light", "dark"}
+        Colours, for a light or a dark page.
     labels : tuple of str
         What a word and its translation are called.
 
@@ -351,6 +352,7 @@ def draw_last(
     models : sequence of ModelView or Trajectory
         A pair of panels each; trajectories are projected on a plane first.
     theme : {"light", "dark"}
+        Colours, for a light or a dark page.
     labels : tuple of str
         What a word and its translation are called.
     ncols : int

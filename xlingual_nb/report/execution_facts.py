@@ -78,6 +78,7 @@ def execution_facts(notebook: str, settings: dict, source: Path | None = None) -
     """
     package_folder = Path(xlingual_nb.__file__).resolve().parent
     digests = {"source_sha256": digest_of_files([source])} if source else {}
+    # the code counts whole, committed or not; its commit is for people
     return dict(
         notebook=notebook,
         parameters=settings,

@@ -264,6 +264,7 @@ def read_projection(data: dict, name: str, layer: int = 0) -> Projection:
     Returns
     -------
     Projection
+        Words on a plane, at each checkpoint.
     """
     words = [tuple(pair) for pair in data["words"]["texts"]]
     encoded = data["words"]["layers"][str(layer)][name]
@@ -377,6 +378,7 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
     Returns
     -------
     Path
+        The file, a script that the page loads.
     """
     measures = curve_runs(row, sizes)  # a run a checkpoint
     spec = measures[0].checkpoint

@@ -89,6 +89,7 @@ def overlapping_texts(figure) -> list[tuple[str, str]]:
     -------
     list of (str, str)
     """
+    # matplotlib makes labels of ticks beyond the limits of a panel, and does not draw them
     hidden = set()
     for ax in figure.axes:
         hidden |= tick_texts(ax) - shown_tick_texts(ax)
@@ -212,6 +213,7 @@ def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
     Parameters
     ----------
     style : LineStyle
+        Dashes, marker, colour and face of a line.
     explained : set of LineStyle
         As of `legend_styles`.
     """
@@ -342,7 +344,7 @@ def unnamed_axes(figure) -> list[str]:
 
 
 def faults(figure) -> list[str]:
-    """Check a finished figure against what a reader of a page needs.
+    """What makes a finished figure hard to read on a page, found by measuring it.
 
     Parameters
     ----------

@@ -71,6 +71,7 @@ def panels(count: int, columns: int = 3, height: float = 2.4, **options):
     -------
     figure : Figure
     axes : list of Axes
+        The panels, row by row.
     """
     columns = min(columns, count)
     rows = -(-count // columns)  # rounded up
@@ -253,6 +254,7 @@ def alternative_text(figure, caption: str) -> str:
     ----------
     figure : Figure
     caption : str
+        The figure's caption, without a full stop.
 
     Returns
     -------
@@ -336,6 +338,7 @@ def compared_bars(tidy: pd.DataFrame, column: str, label: str = ""):
     Returns
     -------
     Axes
+        The panel of a new figure.
     """
     entries = tidy[tidy.column == column].reset_index(drop=True)
     _, ax = plt.subplots(figsize=(PAGE, 0.26 * len(entries) + 0.9), layout="constrained")
