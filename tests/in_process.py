@@ -37,8 +37,8 @@ def cells_for_parameters(cells) -> dict[int, str]:
     """{place: source} of what depends on the parameters of an experiment.
 
     From the parameters on these are whole cells; before them the imports, and of the cells that
-    bind what is used later all but a last line that shows something. The rest, the miniature and
-    what shows the reference results, is the same in every run.
+    bind what is taken from there all but a last line that shows something. The rest, the miniature
+    and what shows the reference results, is the same in every run.
     """
 
     def names(lines):
@@ -54,9 +54,20 @@ def cells_for_parameters(cells) -> dict[int, str]:
             lines.pop()
         chosen[n] = [line for line in lines if isinstance(line, (ast.Import, ast.ImportFrom))]
         left_out[n] = [line for line in lines if line not in chosen[n]]
+
+    def taken():
+        """Names that come from before the parameters: not those that a later cell binds again."""
+        found, bound_again = set(), set()
+        for n, lines in sorted(chosen.items()):
+            bound, used = names(lines)
+            found |= used - bound_again
+            if n >= start:
+                bound_again |= bound
+        return found
+
     while True:
-        used = set().union(*(names(lines)[1] for lines in chosen.values()))
-        more = [n for n, lines in left_out.items() if names(lines)[0] & used]
+        wanted = taken()
+        more = [n for n, lines in left_out.items() if names(lines)[0] & wanted]
         if not more:
             sources = {n: ast.unparse(ast.Module(lines, [])) for n, lines in chosen.items()}
             return sources | {n: source for n, source in code.items() if n >= start}

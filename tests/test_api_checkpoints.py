@@ -98,6 +98,7 @@ def test_a_training_that_was_stopped_goes_on(texts, tmp_path, monkeypatch):
     assert resumed.loss.equals(whole.loss) and not (resumed.folder / "resume").exists()
 
 
+@pytest.mark.ci
 def test_a_temporary_folder_is_gone_when_python_ends():
     code = """
 import xlingual_nb as xl

@@ -140,6 +140,7 @@ run([Count(3), Count(4)], Store('runs'), executor_of_environment())
 """
 
 
+@pytest.mark.ci
 def test_notebooks_on_the_workers_of_a_cluster(clone):
     """On the only worker, which makes the runs that the notebook asks for beside it."""
     pytest.importorskip("distributed")
@@ -175,6 +176,7 @@ def is_running(process_id: int) -> bool:
         return False
 
 
+@pytest.mark.ci
 def test_a_stopped_batch_leaves_no_kernel(clone):
     path = batch(clone, ("waits", {}), ("01", {}))
     command = [sys.executable, "-m", "xlingual_nb", "run", "--batch", str(path)]

@@ -390,6 +390,7 @@ def what_ran(folder, stages) -> dict[str, set]:
     return seen.ran
 
 
+@pytest.mark.ci
 def test_what_ran_was_reached(tmp_path):
     """Of every stage; one test, so that one process makes them."""
     stages = every_stage()

@@ -125,6 +125,7 @@ def test_bytes_are_those_of_every_other_executor(store, tmp_path):
     assert files["inline"] == files["processes"] == files["dask"] and len(files["dask"]) == 14
 
 
+@pytest.mark.ci
 def test_the_dashboard_of_a_cluster_of_this_machine_is_said_and_answers(tmp_path, monkeypatch):
     pytest.importorskip("bokeh")
     lines = []
@@ -139,6 +140,7 @@ def test_the_dashboard_of_a_cluster_of_this_machine_is_said_and_answers(tmp_path
         executor.close()
 
 
+@pytest.mark.ci
 def test_a_job_that_kills_its_process_is_tried_again_so_often(store):
     lines = []
     with pytest.raises(RunsFailed) as raised:
@@ -171,6 +173,7 @@ importlib.util.find_spec = lambda name, *more: None if name == "xlingual_nb" els
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "lack, says",
     [
@@ -217,6 +220,7 @@ def test_a_worker_with_too_few_gpus_for_a_run_is_not_used(monkeypatch):
     assert "sees 2 GPUs, and a run is to have 4" in fault_of(report, report, "runs")
 
 
+@pytest.mark.ci
 def test_no_scheduler_and_no_worker(store, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no dask scheduler answers at tcp://127.0.0.1:1"):
         monkeypatch.setattr("distributed.Client", _refusing)
@@ -235,6 +239,7 @@ def _refusing(*arguments, **options):
     raise OSError("connection refused")
 
 
+@pytest.mark.ci
 def test_a_lost_scheduler_ends_the_study_and_the_same_command_goes_on(store, tmp_path):
     specs = [Count(60, seed, "", 0.1) for seed in range(3)]
     executors = []
@@ -307,6 +312,7 @@ def killed_in_the_midst(store, restarts, monkeypatch):
         cluster.close(timeout=20)
 
 
+@pytest.mark.ci
 def test_the_last_worker_of_this_machine_is_started_again(store, monkeypatch):
     specs = [Count(20, seed, "", 0.05) for seed in range(2)]
     with killed_in_the_midst(store, 1, monkeypatch) as (executor, lines):
@@ -315,6 +321,7 @@ def test_the_last_worker_of_this_machine_is_started_again(store, monkeypatch):
     assert "1 of 1 dask workers ended; started again" in lines
 
 
+@pytest.mark.ci
 def test_where_the_last_worker_is_not_started_again_the_study_ends(store, monkeypatch):
     specs = [Count(20, seed, "", 0.05) for seed in range(2)]
     with killed_in_the_midst(store, 0, monkeypatch) as (executor, lines):
@@ -361,6 +368,7 @@ def job_ids(cluster):
     return [job.job_id for job in cluster.workers.values()]
 
 
+@pytest.mark.ci
 def test_a_job_of_a_batch_system_that_ends_is_replaced(store, batch_system):
     """As one does that is preempted, or has used up its time."""
     import dask
@@ -389,6 +397,7 @@ def test_a_job_of_a_batch_system_that_ends_is_replaced(store, batch_system):
     assert len(Cancelling.cancelled) == len(last) == 1 and last != Cancelling.cancelled
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc says which jobs run")
 @pytest.mark.parametrize("restarts", [1, 0])
 def test_a_job_that_ends_before_its_worker_is_there_is_replaced(
@@ -443,6 +452,7 @@ os.replace = refuse
 """
 
 
+@pytest.mark.ci
 def test_a_full_disk_under_one_worker_ends_in_one_line_and_loses_nothing(store, tmp_path):
     """The other worker goes on; once there is room, the same command makes what is missing."""
     specs = [Count(8, seed, "", 0.05) for seed in range(6)]
@@ -486,6 +496,7 @@ def wait_for_workers(address, number):
         client.wait_for_workers(number, timeout=90)
 
 
+@pytest.mark.ci
 def test_two_clusters_on_one_store_make_no_run_twice(store, tmp_path):
     specs = [Count(10, seed, "", 0.05) for seed in range(6)]
     places = [tmp_path / name for name in ("first", "second")]
@@ -543,6 +554,7 @@ run(specs, Store({root!r}), Dask({address!r}), stack=1, progress=False)
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=("stopped", "killed"))
 def test_a_client_that_ends_leaves_no_job_and_the_same_command_goes_on(store, tmp_path, how):
     with scheduler(tmp_path) as (address, _):

@@ -148,6 +148,7 @@ def write_made_up_study(root):
     )
 
 
+@pytest.mark.ci
 def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(root):
     written = pd.read_csv(root / "results/confirmed/claims.csv")
     assert len(written) >= 18 and (written.verdict == "reproduced").sum() >= 15

@@ -93,6 +93,7 @@ class Interrupt(Exception):
     """Ends a training on the way."""
 
 
+@pytest.mark.ci
 def test_two_processes_and_a_resumed_training_come_to_the_bits_of_one(tmp_path, monkeypatch):
     """The resumed one, in bfloat16, has begun alone and goes on with two processes."""
     two, resumed = spec(precision="float32"), spec(seed=5, precision="bfloat16")

@@ -167,7 +167,9 @@ def die_before_every_step(folder, remake):
     raise AssertionError("the end was never reached")
 
 
-@pytest.mark.parametrize("remake", (False, True), ids=("first", "remade"))
+@pytest.mark.parametrize(
+    "remake", (False, pytest.param(True, marks=pytest.mark.ci)), ids=("first", "remade")
+)
 def test_dying_before_every_single_step(tmp_path, remake):
     """In a process of its own: to fork one that holds all tests costs a second each time."""
     call = f"import test_kill; test_kill.die_before_every_step(test_kill.Path({str(tmp_path)!r}), {remake})"

@@ -497,6 +497,7 @@ def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
     assert same == {"18 untrained", "19 untrained;lang-pos"}
 
 
+@pytest.mark.ci
 def test_a_large_row_of_the_paper_trains(tmp_path):
     """Row 17: 86 million parameters, one step."""
     store = Store(tmp_path / "runs")

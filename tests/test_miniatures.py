@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import xlingual_nb as xl
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/api.md").read_text(encoding="utf-8")
@@ -22,17 +24,20 @@ def run(number: int) -> dict:
     return variables
 
 
+@pytest.mark.ci
 def test_word_order_and_multilinguality():
     score = run(0)["score"]
     assert score["original"].mu > 2 * score["inv-order"].mu
 
 
+@pytest.mark.ci
 def test_permuted_text_and_transfer():
     accuracy = run(1)["accuracy"]
     assert accuracy[0.0]["fake"] > accuracy[1.0]["fake"] + 10
     assert accuracy[0.0]["en"] - accuracy[0.0]["fake"] < accuracy[1.0]["en"] - accuracy[1.0]["fake"]
 
 
+@pytest.mark.ci
 def test_a_shift_of_the_mean_and_the_language_of_tokens():
     variables = run(2)
     table = variables["table"]

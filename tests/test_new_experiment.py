@@ -127,6 +127,7 @@ def planned(printed):
     }
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_the_command_line_knows_it(clone):
     commands = ("list", "plan 18", "run width", "plan 18")

@@ -128,7 +128,11 @@ def test_plan_knows_it(wanted, tmp_path):
     assert table.loc["chunk_records", "to make"] == 3
 
 
-@pytest.mark.parametrize("executor", [Inline, lambda: Processes(1)], ids=("inline", "processes"))
+@pytest.mark.parametrize(
+    "executor",
+    [Inline, pytest.param(lambda: Processes(1), marks=pytest.mark.ci)],
+    ids=("inline", "processes"),
+)
 def test_it_is_made_and_right_in_both_directions(wanted, tmp_path, executor):
     """In worker processes too, which know no more of the module than the specs say."""
     store = Store(tmp_path / "runs")

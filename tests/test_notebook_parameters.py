@@ -190,6 +190,7 @@ def test_papermill_ends_with_the_line_that_says_what_is_wrong(tmp_path):
     )
 
 
+@pytest.mark.ci
 def test_what_papermill_executed_says_what_executed_it(tmp_path):
     nbformat.write(short_copy(notebooks.resolve("07")), tmp_path / "short.ipynb")
     given = ["-p", "rows", "0", "-p", "seeds", "2"]
@@ -203,6 +204,7 @@ def test_what_papermill_executed_says_what_executed_it(tmp_path):
     assert "rows='0'" in output.data["text/plain"]
 
 
+@pytest.mark.ci
 def test_edited_cells_are_checked_in_jupyter_execute(tmp_path):
     notebook = short_copy(notebooks.resolve("07"))
     edited = "\n".join(
@@ -217,6 +219,7 @@ def test_edited_cells_are_checked_in_jupyter_execute(tmp_path):
     assert executed.cells[-1].outputs[0].text == "rows 0,3\n"
 
 
+@pytest.mark.ci
 def test_what_papermill_only_prepares_is_checked_when_it_is_executed(tmp_path):
     nbformat.write(short_copy(notebooks.resolve("07")), tmp_path / "short.ipynb")
     prepare = [sys.executable, "-m", "papermill", "short.ipynb", "out.ipynb", "--prepare-only"]
@@ -228,6 +231,7 @@ def test_what_papermill_only_prepares_is_checked_when_it_is_executed(tmp_path):
     assert done.returncode != 0 and "no parameter 'sede'; did you mean seeds?" in last
 
 
+@pytest.mark.ci
 def test_no_home_no_utf8_and_a_folder_with_blanks_and_umlauts(tmp_path):
     """As in a container with a bare environment, by nbconvert."""
     folder = tmp_path / "ein Ordner für Übungen"

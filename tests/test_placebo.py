@@ -94,6 +94,7 @@ def test_a_deal_that_gives_all_labels_back_is_none():
     assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(10, 55).all()
 
 
+@pytest.mark.ci
 def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
     """Two rows of 40 models and one of 5: over many studies all three have the mean of all, each
     its own number of draws.
@@ -124,6 +125,7 @@ def test_what_holds_is_worked_out_from_the_means():
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("world", placebo.WORLDS)
 def test_verdicts_are_hardly_ever_wrong(world):
     """Over the own claims of a paper together 5% is stated, either way: of 12 studies of D's
@@ -157,6 +159,7 @@ def test_truth_is_asked_of_the_test_that_was_tested(monkeypatch):
     assert any(test.table.endswith(ledger.MATCHED) for test in asked)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("kind", "cells", "n"),
     [("confirmed", LABORATORY, 12), ("refuted", PAIRS, 10)],
@@ -175,6 +178,7 @@ def test_claims_of_ours_are_no_part_of_the_rate():
     assert {c.whose for c in placebo.own_claims("dufter2020")} == {ledger.PAPERS}
 
 
+@pytest.mark.ci
 def test_the_script_writes_what_the_report_reads(tmp_path):
     spec = importlib.util.spec_from_file_location("placebo_script", ROOT / "benchmarks/placebo.py")
     script = importlib.util.module_from_spec(spec)

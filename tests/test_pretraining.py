@@ -168,6 +168,7 @@ def calm(tmp_path_factory):
     return store
 
 
+@pytest.mark.ci
 def test_ten_kills_at_random_moments_change_no_byte(tmp_path, calm):
     store, starts, moments = Store(tmp_path / "killed"), tmp_path / "starts", random.Random(11)
     run([CORPUS, TOKENIZER], store, progress=False)

@@ -454,6 +454,7 @@ def with_theirs(names):
     return found
 
 
+@pytest.mark.ci
 def test_store_engine_and_measures_run_with_few_packages():
     """All of runs, text, microworld, models, measures and tasks load, and a model is trained and
     measured, where every other package is missing.

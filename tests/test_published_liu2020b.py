@@ -93,6 +93,7 @@ def test_shared_tokens_are_some_of_each():
 DATA = Path(os.environ.get("XLINGUAL_DATA") or "-")
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(
     not all(
         (DATA / name).is_file()

@@ -87,6 +87,7 @@ def test_what_reproduce_prints_is_of_the_rows_and_seeds_that_it_makes(text):
     assert printed in text
 
 
+@pytest.mark.ci
 def test_the_cost_of_paper_scale_is_what_a_plan_says(text, monkeypatch):
     """Without data, as a reader has it: the laboratory's depends on the length of its text."""
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)

@@ -132,6 +132,7 @@ def test_all_kept_run_ids_come_out_of_the_grids(as_then):
     assert len({key for key, *_ in kept()}) > 1000, "the kept study is there"
 
 
+@pytest.mark.ci
 def test_kept_run_ids_on_real_text_come_out_of_the_grids_where_the_data_is():
     if not os.environ.get("XLINGUAL_DATA"):
         pytest.skip("set XLINGUAL_DATA to a folder with the real data")

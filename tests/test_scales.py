@@ -873,6 +873,7 @@ def test_every_experiment_has_a_language_and_all_but_the_dials_a_file():
     }
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_table_2_on_english_and_finnish(finnish, tmp_path, monkeypatch):
     """From plain files to a table and a figure, under the names of the languages; no published

@@ -115,13 +115,18 @@ def test_a_test_in_words_names_what_it_compares(test):
     assert all(row_name(row) in text for row in test.plus) and column_name(test.column) in text
 
 
-def test_every_published_table_and_figure_has_a_tile_and_a_section(reference):
+@pytest.fixture(scope="module")
+def papers(reference):
+    return site_papers.paper_pages(reference)
+
+
+def test_every_published_table_and_figure_has_a_tile_and_a_section(reference, papers):
     items = site_data.items(ROOT)
     grid = site_papers.grid(reference)
     for item in items:
         assert f'href="papers/{item.paper}.html#{item.slug}"' in grid
     for paper in {item.paper for item in items}:
-        page = site_papers.paper_page(paper, reference)
+        page = papers[f"papers/{paper}.md"]
         for item in (item for item in items if item.paper == paper):
             assert f"\n## {item.title}\n" in page
             assert item.notebook in page
@@ -263,10 +268,9 @@ def test_a_notebook_s_page_has_its_file_and_its_command_under_the_title(notebook
         assert f"xlingual run {stem[:2]}" in line
 
 
-def test_no_page_of_markdown_ends_a_block_of_html_early(reference):
+def test_no_page_of_markdown_ends_a_block_of_html_early(papers):
     """A blank line inside a block of HTML would make Sphinx read the rest as markdown."""
-    pages = site_papers.paper_pages(reference)
-    for name, page in pages.items():
+    for name, page in papers.items():
         for block in page.split("\n\n"):
             assert block.count("<table") == block.count("</table>"), name
 
@@ -315,7 +319,10 @@ def test_what_is_damaged_is_told_and_the_rest_is_shown(tmp_path, name):
     assert any(words in fault for fault in faults), faults
     assert not any(str(tmp_path) in fault or "\n" in fault for fault in faults)
     assert words in site_pages.missing_page(faults)
-    assert site_claims.claim_pages(study) and site_papers.paper_pages(study)
+    assert site_papers.paper_page("k2020", study) and site_claims.claims_page(study)
+    for claim in published.claims("k2020"):
+        if any(test.table == "table3" for test in claim.tests):
+            assert site_claims.claim_page(claim, study)
 
 
 def test_claims_of_another_project_are_left_out(tmp_path):
@@ -566,16 +573,26 @@ EMPTY = """() => [...document.querySelectorAll('main img')].filter(
     image => image.loading !== 'lazy' && !image.naturalWidth).map(image => image.src)"""
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("page", KINDS)
-def test_a_browser_shows_every_kind_of_page(built, browser, page, width):
+@pytest.fixture(
+    scope="module",
+    params=[(page, width) for page in KINDS for width in (1280, 390)],
+    ids=lambda param: "-".join(map(str, param)),
+)
+def shown(request, built, browser):
+    """A page in a window, and its errors; it is opened once for all that is asked of it."""
+    page, width = request.param
     tab, errors = opened(browser, built / page, width)
     is_shown(tab)
+    yield tab, errors
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_a_browser_shows_every_kind_of_page(shown):
+    tab, errors = shown
     assert tab.evaluate(SIDEWAYS) == []
     assert tab.evaluate(EMPTY) == []
     assert errors == []
-    tab.context.close()
 
 
 REACHED = """async () => {
@@ -625,21 +642,29 @@ def test_nothing_is_cut_on_paper(built, browser, page):
     tab.context.close()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(["width", "scheme"], [(1280, "light"), (1280, "dark"), (390, "light")])
-@pytest.mark.parametrize("page", KINDS)
-def test_no_serious_fault_of_accessibility(built, browser, page, width, scheme):
+def serious_faults(tab) -> list[str]:
+    """What axe finds that keeps a reader out."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    tab, _ = opened(browser, built / page, width, scheme)
-    is_shown(tab)
-    found = axe.run(tab).response["violations"]
-    serious = [
-        f"{v['id']}: {node['target']} {node['failureSummary'][:200]}"
-        for v in found
-        if v["impact"] in ("serious", "critical")
-        for node in v["nodes"]
+    return [
+        f"{fault['id']}: {node['target']} {node['failureSummary'][:200]}"
+        for fault in axe.run(tab).response["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
     ]
-    assert serious == []
+
+
+@pytest.mark.ci
+def test_no_serious_fault_of_accessibility(shown):
+    tab, _ = shown
+    assert serious_faults(tab) == []
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("page", KINDS)
+def test_no_serious_fault_of_accessibility_in_the_dark(built, browser, page):
+    tab, _ = opened(browser, built / page, 1280, "dark")
+    is_shown(tab)
+    assert serious_faults(tab) == []
     tab.context.close()
 
 

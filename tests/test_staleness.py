@@ -22,6 +22,7 @@ from xlingual_nb.runs.spec import canonical, one_look, plain_value, restore, run
 from xlingual_nb.runs.staleness import StoreView, moved_values, spec_of, stale_runs
 from xlingual_nb.runs.stages import declare, stage_code
 from xlingual_nb.runs.store import Store, check_runs, prune_runs
+from command_line import run_commands
 from toy_stages import Count, Total, make_count, make_total, redeclared
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,7 +192,8 @@ MAKE = """
 def own(tmp_path):
     """Files `own_stage.py` and `own_helpers.py`, and a store that fresh processes use.
 
-    Returns (call the command line, edit a file, make the runs).
+    Returns (what commands say that run one after the other in a fresh process, edit a file, make
+    the runs).
     """
     for name, text in dict(own_stage=OWN, own_helpers=HELPERS, make=MAKE).items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
@@ -201,14 +203,9 @@ def own(tmp_path):
         "OMP_NUM_THREADS": "1",
     }
 
-    def process(*command):
-        command = [sys.executable, *map(str, command)]
-        return subprocess.run(command, capture_output=True, text=True, env=around, cwd=tmp_path)
-
-    def xlingual(*arguments):
-        call = "from xlingual_nb.cli import main; main()"
-        done = process("-c", call, "runs", *arguments, "--store", tmp_path / "runs")
-        return done.stdout + done.stderr
+    def xlingual(*commands):
+        commands = [f"runs {command} --store {tmp_path}/runs" for command in commands]
+        return [answer.text for answer in run_commands(tmp_path, around, *commands)]
 
     clock = [time.time()]
 
@@ -221,7 +218,8 @@ def own(tmp_path):
         os.utime(file, (clock[0], clock[0]))
 
     def make():
-        done = process(tmp_path / "make.py", tmp_path / "runs")
+        command = [sys.executable, "make.py", "runs"]
+        done = subprocess.run(command, capture_output=True, text=True, env=around, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
     make()
@@ -236,63 +234,64 @@ def ids(tmp_path, stage):
 
 def test_a_stage_of_ones_own_is_found_by_its_manifests(own, tmp_path):
     xlingual, edit, make = own
-    assert xlingual("stale") == "no run is stale\n"
-    assert xlingual("why", ids(tmp_path, "twice")[8]) == "the run is up to date\n"
+    four, eight = ids(tmp_path, "power")[4], ids(tmp_path, "twice")[8]
+    stale, why_eight = xlingual("stale", f"why {eight}")
+    assert stale == "no run is stale\n" and why_eight == "the run is up to date\n"
     edit("own_helpers", "x ** by", "x ** by + 0")
-    said = xlingual("stale")
-    assert "3 runs of stage power are stale" in said and "3 runs of stage twice are stale" in said
-    assert "own_helpers.power has changed" in said
-    four = ids(tmp_path, "power")[4]
-    assert xlingual("why", four) == "own_helpers.power has changed\n"
-    assert (
-        xlingual("why", ids(tmp_path, "twice")[8])
-        == f"its input power {four[:12]}: own_helpers.power has changed\n"
-    )
+    stale, why_four, why_eight = xlingual("stale", f"why {four}", f"why {eight}")
+    assert "3 runs of stage power are stale" in stale and "3 runs of stage twice are stale" in stale
+    assert "own_helpers.power has changed" in stale
+    assert why_four == "own_helpers.power has changed\n"
+    assert why_eight == f"its input power {four[:12]}: own_helpers.power has changed\n"
     edit("own_helpers", "x ** by + 0", "x ** by  # again")
-    assert xlingual("stale") == "no run is stale\n"
+    assert xlingual("stale") == ["no run is stale\n"]
     (tmp_path / "own_helpers.py").unlink()
-    said = xlingual("stale")
-    assert (
-        "3 runs of stage power are unknown" in said and "own_stage:Power cannot be imported" in said
-    )
-    assert xlingual("prune", "--stale").startswith("0 runs removed"), (
-        "what cannot be told is not thrown away"
-    )
+    stale, pruned = xlingual("stale", "prune --stale")
+    assert "3 runs of stage power are unknown" in stale
+    assert "own_stage:Power cannot be imported" in stale
+    assert pruned.startswith("0 runs removed"), "what cannot be told is not thrown away"
 
 
 def test_a_default_that_means_something_else_and_a_new_field(own, tmp_path):
     xlingual, edit, make = own
+    why_nine = f"why {ids(tmp_path, 'power')[9]}"
+    why_twice = f"why {ids(tmp_path, 'twice')[18]}"
     edit("own_stage", "by: int = 2", "by: int = 2\n    more: float = 0.0")
-    assert xlingual("stale") == "no run is stale\n"
+    assert xlingual("stale") == ["no run is stale\n"]
     edit("own_stage", "by: int = 2", "by: int = 3")
-    assert xlingual("why", ids(tmp_path, "power")[9]) == "by was 2 by default and is 3 now\n"
-    assert "power.by was 2 by default and is 3 now" in xlingual("why", ids(tmp_path, "twice")[18])
-    assert "none of 3 stale runs can be accepted" in xlingual("accept", "power", "--prove", "1")
+    said, said_of_twice, accepted = xlingual(why_nine, why_twice, "accept power --prove 1")
+    assert said == "by was 2 by default and is 3 now\n"
+    assert "power.by was 2 by default and is 3 now" in said_of_twice
+    assert "none of 3 stale runs can be accepted" in accepted
     edit("own_helpers", "x ** by", "pow(x, by)")
-    assert (
-        xlingual("why", ids(tmp_path, "power")[9])
-        == "own_helpers.power has changed\nby was 2 by default and is 3 now\n"
-    )
-    assert "none of 3 stale runs can be accepted" in xlingual("accept", "power", "--prove", "1")
+    said, accepted = xlingual(why_nine, "accept power --prove 1")
+    assert said == "own_helpers.power has changed\nby was 2 by default and is 3 now\n"
+    assert "none of 3 stale runs can be accepted" in accepted
     make()
-    assert xlingual("stale") == "no run is stale\n" and set(ids(tmp_path, "power")) == {8, 27, 64}
+    assert xlingual("stale") == ["no run is stale\n"]
+    assert set(ids(tmp_path, "power")) == {8, 27, 64}
 
 
 def test_accepting_what_is_proved_equal(own, tmp_path):
     xlingual, edit, make = own
     before = {f: f.stat().st_mtime_ns for f in (tmp_path / "runs").rglob("measures.json")}
-    for none in ("0", "-1"):
-        assert "proves nothing" in xlingual("accept", "power", "--prove", none)
-    assert xlingual("accept", "power", "--prove", "2") == "0 runs of stage power accepted\n"
-    assert "no run of stage 'toast'" in xlingual("accept", "toast", "--prove", "2")
+    accept_none = (f"accept power --prove {number}" for number in (0, -1))
+    *nothing, no_stale, no_stage = xlingual(
+        *accept_none, "accept power --prove 2", "accept toast --prove 2"
+    )
+    assert all("proves nothing" in said for said in nothing)
+    assert no_stale == "0 runs of stage power accepted\n"
+    assert "no run of stage 'toast'" in no_stage
     edit("own_helpers", "x ** by", "pow(x, by)")
-    said = xlingual("accept", "twice", "--prove", "2")
-    assert said.startswith("3 runs read runs that are stale themselves, and wait: its input power")
-    assert "none of 3 stale runs can be accepted" in said
-    said = xlingual("accept", "power", "--prove", "2").splitlines()
+    waiting, accepted, stale = xlingual("accept twice --prove 2", "accept power --prove 2", "stale")
+    assert waiting.startswith(
+        "3 runs read runs that are stale themselves, and wait: its input power"
+    )
+    assert "none of 3 stale runs can be accepted" in waiting
+    said = accepted.splitlines()
     assert said[0].startswith("making 2 of 3 stale runs again: ")
     assert said[1] == "3 runs of stage power accepted, 3 that read them renewed"
-    assert xlingual("stale") == "no run is stale\n"
+    assert stale == "no run is stale\n"
     assert {f: f.stat().st_mtime_ns for f in (tmp_path / "runs").rglob("measures.json")} == before
     four = ids(tmp_path, "power")[4]
     told = json.loads((tmp_path / "runs/power" / four[:2] / four / "manifest.json").read_text())[
@@ -311,12 +310,10 @@ def test_accepting_what_is_proved_equal(own, tmp_path):
 def test_what_comes_out_different_is_not_accepted(own, tmp_path):
     xlingual, edit, make = own
     edit("own_helpers", "x ** by", "x ** by if x < 3 else x ** by + 1")
-    said = xlingual("accept", "power", "--prove", "3")
-    assert "comes out different (measures.json): nothing was accepted" in said
-    assert (
-        "3 runs of stage power are stale" in xlingual("stale")
-        and check_runs(Store(tmp_path / "runs")).empty
-    )
+    accepted, stale = xlingual("accept power --prove 3", "stale")
+    assert "comes out different (measures.json): nothing was accepted" in accepted
+    assert "3 runs of stage power are stale" in stale
+    assert check_runs(Store(tmp_path / "runs")).empty
     assert not list((tmp_path / "runs").glob(".proof-*"))
     assert all(
         "accepted" not in json.loads(f.read_text())

@@ -431,6 +431,7 @@ def test_layers_tell_the_languages_of_the_data_folder(folder):
         layers.cells("smoke", "bible", only="2")
 
 
+@pytest.mark.ci
 @real
 def test_real_text_at_smoke(tmp_path):
     """Every cell, in the languages of the folder at hand."""

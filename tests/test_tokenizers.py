@@ -544,6 +544,7 @@ def test_markers_are_text_to_auto_tokenizer_too(tmp_path):
 # --- real text
 
 
+@pytest.mark.ci
 @real
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("name", ["en-bbe", "vi-1934", "el-vamvas", "hi-nt", "zh-cuv"])

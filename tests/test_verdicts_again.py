@@ -409,6 +409,7 @@ def again(scale):
     return made.set_index(["claim", "corpus"]), written.set_index(["claim", "corpus"])
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:Precision loss")  # of a baseline that no seed changes
 @pytest.mark.parametrize(
     "scale", sorted(p.parent.name for p in ROOT.glob("results/*/verdicts.csv"))

@@ -13,6 +13,7 @@ import pytest
 from command_line import run_commands
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.ci  # before a release
 BUILT_FROM = (
     "xlingual_nb nbs results figures docs data/README.md tests/house.py "
     "pyproject.toml settings.ini setup.py MANIFEST.in README.md CONTRIBUTING.md CHANGELOG.md LICENSE constraints.txt"

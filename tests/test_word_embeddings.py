@@ -344,6 +344,7 @@ from xlingual_nb.runs.store import Store
 engine.run([spec(method=method) for method in PROGRAMS.values()], Store(sys.argv[1]), progress=False)"""
 
 
+@pytest.mark.ci
 def test_two_processes_give_equal_bytes(store, tmp_path):
     """The hash of a string differs from process to process; no vector does."""
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)}
