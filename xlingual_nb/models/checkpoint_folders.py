@@ -185,6 +185,7 @@ def fault_of_weights(file: Path, error: Exception) -> str:
     error : Exception
         Of safetensors.
     """
+    # git without LFS leaves a small text file in place of the weights
     with file.open("rb") as opened:
         is_pointer = opened.read(40).startswith(b"version https://git-lfs")
     if is_pointer:

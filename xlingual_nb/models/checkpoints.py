@@ -66,6 +66,7 @@ def check_sizes(checkpoint: Checkpoint) -> None:
     """
     n_embeddings = checkpoint.vocabulary
     largest_id = max(checkpoint.tokenizer.get_vocab().values())
+    # it would be an index error in the middle of a batch
     if largest_id >= n_embeddings:
         raise InputError(
             f"{checkpoint.path}: the tokenizer goes up to id {largest_id} but the model has {n_embeddings} embeddings: "
@@ -105,6 +106,7 @@ def view_fault(checkpoint: Checkpoint, view: LanguageView) -> str:
     types = getattr(checkpoint.model.config, "type_vocab_size", 0)
     special = view.special_offset + max(checkpoint.cls, checkpoint.sep, checkpoint.mask)
 
+    # ids, segments and positions are rows of embedding tables
     if max(special, view.token_offset) >= size:
         return f"has token ids beyond the {size} embeddings"
     if view.token_type and view.token_type >= types:

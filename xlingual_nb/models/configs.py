@@ -362,6 +362,7 @@ class FineTuning:
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
         require(self.frozen in FROZEN, f"frozen={self.frozen!r}: choose from {', '.join(FROZEN)}")
+        # blocks are frozen only together with the embeddings below them
         require(
             self.frozen_layers == 0 or (self.frozen_layers > 0 and self.frozen == "embeddings"),
             f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: "

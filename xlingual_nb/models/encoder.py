@@ -59,6 +59,7 @@ def pick_device(device) -> torch.device:
     except RuntimeError as error:
         raise InputError(f"device={device!r} is unknown: use cpu, cuda, cuda:1 or auto") from error
 
+    # a name such as cuda:7 is valid where there is no such device
     count = torch.cuda.device_count()
     if picked.type == "cuda" and (not torch.cuda.is_available() or (picked.index or 0) >= count):
         raise InputError(
@@ -285,6 +286,7 @@ class BatchedModels:
             if name.endswith("LayerNorm.weight"):
                 w.fill_(1.0)
 
+        # a model draws from a generator of its own: the same weights alone and in a batch
         for m, seed in enumerate(self.seeds):
             rng = torch.Generator().manual_seed(seed)
             for name in decayed_weights(self.shape, self.vocabulary, self.nsp):

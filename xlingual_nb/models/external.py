@@ -90,6 +90,7 @@ def pin_revision(checkpoint: str) -> str:
     """
     if Path(checkpoint).expanduser().is_dir() or HUB.fullmatch(checkpoint):
         return checkpoint
+    # a name alone stands for its pinned revision
     if checkpoint in PINNED:
         return f"{checkpoint}@{PINNED[checkpoint].revision}"
     raise InputError(
@@ -293,6 +294,7 @@ def write_random_weights(folder: Path, seed: int) -> None:
     config = transformers.AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
+    # the caller's random state is restored
     with silence_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)

@@ -301,6 +301,7 @@ def has_onednn(model: nn.Module) -> bool:
     bool
     """
     weights = next(model.parameters(), None)
+    # the operator is private: not every build of torch has it
     return (
         weights is not None
         and weights.device.type == "cpu"
@@ -477,6 +478,7 @@ def head_on_rows(model, rows: torch.Tensor):
         output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[rows].unsqueeze(0)
         return output
 
+    # the head then computes logits at the masked tokens alone
     handle = model.base_model.register_forward_hook(narrow)
     try:
         yield

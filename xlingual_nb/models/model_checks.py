@@ -180,6 +180,7 @@ def check_arguments(path: Path, model: nn.Module) -> None:
         f"hashed attention on chance: {fix}",
     )
 
+    # what neither is given here nor can be left out by a caller who has text alone
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]
@@ -296,6 +297,7 @@ def check_hidden_states(path: Path, model: nn.Module) -> None:
     """
     kind = model.config.model_type
     depth = model.config.num_hidden_layers
+    # any ids will do, for only shapes are looked at
     ids = torch.zeros((1, 3), dtype=torch.long)
     fix = "take one that gives a vector a token and layer, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
 

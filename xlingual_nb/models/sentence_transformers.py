@@ -181,6 +181,7 @@ def read_dense(folder: Path) -> nn.Module:
     file = folder / "model.safetensors"
     require(file.is_file(), f"{file} is not there: pickles are not opened, save the model again")
 
+    # the file names them linear.weight and linear.bias
     weights = {key.removeprefix("linear."): value.float() for key, value in load_file(file).items()}
     width_out, width_in = weights["weight"].shape
     linear = nn.Linear(width_in, width_out, bias="bias" in weights)

@@ -435,6 +435,8 @@ def describe_space(spec: SpaceSpec, ids, mapped) -> dict:
     summary = {"pieces": dict(zip(names, map(len, ids)))}
     if spec.fit != "vecmap":
         return summary
+
+    # a history has (share of scores that was kept, objective) of each round
     convergence = {}
     for name, m in zip(names[1:], mapped):
         convergence[name] = {"rounds": len(m.history), "objective": m.history[-1][1]}

@@ -117,6 +117,7 @@ def read_header(file, path: Path) -> tuple[int, int]:
     InputError
         If the line holds anything but two positive numbers.
     """
+    # at most 200 bytes, for a binary file may have no line feed
     line = file.readline(200)
     require(line, f"{path} is empty: copy it again")
     fix = "write the number of words and of columns there, as `400000 300`"
@@ -210,6 +211,7 @@ def gather_rows(rows, location, count: int, width: int) -> tuple[list[str], np.n
     """
     row_of = {}
     try:
+        # a damaged first line may promise more than memory holds
         vectors = np.empty((count, width), np.float32)
     except (MemoryError, ValueError):
         raise InputError(
@@ -464,6 +466,7 @@ def make_static_vectors(
             f"{path}: {len(wrong)} vectors hold NaN or infinity (first: row {int(wrong[0])}): drop them"
         )
 
+    # ids of a language begin at its offset
     for view in views.values():
         if view.token_offset >= size:
             raise InputError(
@@ -584,6 +587,7 @@ def load_static(path, device="cpu") -> StaticVectors:
     views = read_views(config.get("xlingual"), path)
     space = make_static_vectors(path, vectors, tokenizer, views, device)
 
+    # files of two spaces may have been mixed in one folder
     sizes = config.get("vocab_size", space.vocabulary), config.get("hidden_size", space.width)
     require(
         sizes == (space.vocabulary, space.width),

@@ -490,6 +490,7 @@ def initialise_stack(
     steps = total_steps(jobs[0], training)
     dataset = jobs[0].dataset
     vocabulary = dataset.vocabulary
+    # one batch of models takes every step together, with embeddings of one size
     for job in jobs:
         if total_steps(job, training) != steps or job.dataset.vocabulary != vocabulary:
             raise ValueError(

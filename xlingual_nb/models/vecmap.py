@@ -401,6 +401,7 @@ def fit_supervised(first, second, pairs, rotation: bool = False) -> MappedSpaces
     second = normalise_vectors(second)
     pairs = pairs.to(first.device)
 
+    # re-weighting changes both tables, a rotation the first alone
     if not rotation:
         return MappedSpaces(*reweight_symmetrically(first, second, pairs), pairs)
     W = procrustes(first[pairs[:, 0]], second[pairs[:, 1]])

@@ -54,6 +54,7 @@ class Word2Vec:
             0 <= self.sample < 1,
             f"sample={self.sample} of word2vec: give a share from 0 up to, not including, 1",
         )
+        # no n-grams for word2vec, the shortest and the longest for fastText
         is_range = len(self.letters) in (0, 2) and [*self.letters] == sorted(self.letters)
         require(
             is_range and min(self.letters, default=1) > 0,

@@ -250,7 +250,7 @@ def _check_firsts(pieces: Encoded, firsts: Encoded) -> None:
         len(firsts) == len(pieces),
         f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences",
     )
-    owner = np.repeat(np.arange(len(pieces)), firsts.lengths)
+    owner = np.repeat(np.arange(len(pieces)), firsts.lengths)  # sentence of each word
     outside = owner[(firsts.ids < 0) | (firsts.ids >= pieces.lengths[owner])]
     require(
         not outside.size,

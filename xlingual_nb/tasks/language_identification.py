@@ -139,7 +139,7 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
     dict
         `accuracy` and `by_language`, by layer, and the `majority` baseline.
     """
-    accuracies = {}
+    accuracies = {}  # by layer as a string, for JSON
     by_language = {}
     for layer, labels in answers.items():
         accuracies[str(layer)] = accuracy(labels, inputs.gold)

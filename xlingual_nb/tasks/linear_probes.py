@@ -296,6 +296,7 @@ def train_layer(
 
     optimizer = optimiser([linear], settings)
     schedule = halve_on_plateau(settings)
+    # leaves the weights of the best epoch in `linear`
     _, scores = tune([linear], optimizer, schedule, loss, len(x), seed, score=score)
     return linear, scores
 

@@ -201,6 +201,7 @@ def span_f1(gold, predicted, convention="conll") -> dict:
         n_predicted += len(predicted_spans)
         n_right += len(gold_spans & predicted_spans)
 
+    # F1 is 2 TP / (gold + predicted); nothing to find scores 0
     return dict(
         f1=2 * n_right / max(1, n_gold + n_predicted),
         precision=n_right / max(1, n_predicted),

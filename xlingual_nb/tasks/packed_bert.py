@@ -82,6 +82,7 @@ def in_training(model, parameters: FusedAdamW, seed: int) -> InTraining:
         bias = parameters.side_by_side([linear.bias for linear in linears])
         return weight, bias
 
+    # views of the optimiser's memory, so that a step changes them with the layers' weights
     qkv = tuple(query_key_value(block) for block in model.base_model.encoder.layer)
     return InTraining(model.base_model, qkv, seeded_generator(DROPOUT, seed))
 

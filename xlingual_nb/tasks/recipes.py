@@ -118,6 +118,7 @@ class Feat:
             min(self.layers, self.epochs, self.batch) >= 1 and self.hidden >= 0,
             f"{self}: give at least 1 of each",
         )
+        # the rate is halved on plateaus until it is below `least`
         require(
             0 < self.least < self.learning_rate,
             f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above",

@@ -102,6 +102,7 @@ def set_encoder(model, encoder) -> None:
         If it has other weights.
     """
     result = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
+    # a masked language model has no pooler to give
     lost = [
         name for name in result.missing_keys if not name.startswith("pooler")
     ] + result.unexpected_keys

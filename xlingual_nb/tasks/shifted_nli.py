@@ -197,6 +197,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     dict of float
         `accuracy`, `weight`, and `dev A`, the development accuracy at each alpha A.
     """
+    # test pairs are scored once, at the weight that development pairs choose
     dev_accuracies = {}
     for alpha in spec.alphas:
         dev_accuracies[alpha] = right_when_moved(classifier, dev, spec.layer, alpha * vector)

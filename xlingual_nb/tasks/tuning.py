@@ -86,6 +86,7 @@ def freeze(model, layer: int | None) -> None:
         "same, so that none stays as it is alone; give freeze=0 or None",
     )
 
+    # layer 0 is the embeddings, layer k the block with index k - 1
     for module in (embedding_of(model), *(blocks[:layer] if layer else ())):
         module.requires_grad_(False)
 
@@ -170,6 +171,7 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
 
+    # BERT clips the norm of the whole gradient, over all groups
     parameters = []
     for group in optimizer.param_groups:
         parameters += group["params"]

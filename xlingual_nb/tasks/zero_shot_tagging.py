@@ -348,6 +348,7 @@ def tagging_task(spec, store) -> Task:
 
     fix = "name those that both have as kinds, or give a corpus with the same"
     check_seen(spec, store, kinds_of, fix)
+    # metrics are also given for names that training does not have
     seen_names = names_in(spec.kinds, read_records(store.path(spec.train.records)))
     return tuned_ner(spec.repair, spec.kinds, seen_names)
 

@@ -30,6 +30,7 @@ def network_head(form: Callable) -> Head:
     """
 
     def train_network(encoder, train, dev, settings, seed, progress):
+        # torch is imported when the first run needs it
         from xlingual_nb.tasks.finetuning import learn
 
         return learn(encoder, train, dev, form(), settings, seed, progress)
@@ -65,6 +66,7 @@ def centre_task(task: Task) -> Task:
     def ask_network(encoder, trained, inputs):
         from xlingual_nb.tasks.finetuning import centre_network
 
+        # `home` is the source's mean, to which the mean of the inputs is moved
         network, home = trained
         return task.head.answer(encoder, centre_network(network, inputs, home), inputs)
 
