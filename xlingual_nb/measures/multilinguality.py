@@ -44,8 +44,8 @@ TRAIN_TEXT = ("whole", "seen")
 
 @dataclass(frozen=True)
 class MeasureSpec:
-    """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on
-    training text and `dev`.
+    """Multilinguality µ and its parts of a checkpoint on `dev`, and perplexity on training text and
+    `dev` (Dufter & Schütze 2020, 2.2).
 
     Static vectors (`EmbedSpec`) are a checkpoint of one layer, without perplexity and
     snapshots.
@@ -62,8 +62,8 @@ class MeasureSpec:
         Word translation over all subwords, over special tokens too, over the microworld's
         dictionary, or left out, and µ with it.
     train_text : {"whole", "seen"}
-        Whether a language trained on half of a text is measured on all of it, as D's code
-        does, or on that half.
+        Whether a language trained on half of a text is measured on all of it, as the paper's
+        code does, or on that half.
     sentences : int
         Most sentences of the training text that are measured; 0 for all.
     other : CorpusSpec, optional
@@ -163,7 +163,8 @@ def snapshot(path: Path, percent: int | None) -> tuple[Path, int]:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #27e9d043
 def diagonal(checkpoint, max_tokens: int, common: int) -> float:
-    """How alike the positions of two languages are, one number for D's Figures 5 and 8.
+    """How alike the positions of two languages are, one number for Figures 5 and 8 of Dufter &
+    Schütze (2020).
 
     Parameters
     ----------
@@ -433,7 +434,7 @@ def measure(spec: MeasureSpec, store, device: str) -> dict:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #2add0b30
 def make_measures(specs, folders, store, progress):
-    """Measure checkpoint after checkpoint (D section 2.2), into `measures.json`.
+    """Measure µ and perplexity of each checkpoint, into `measures.json` (Dufter & Schütze 2020, 2.2).
 
     Parameters
     ----------

@@ -327,7 +327,7 @@ def read_links(lines) -> np.ndarray:
 # %% ../../nbs/lib/5120_order.ipynb #c6199e67
 @dataclass(frozen=True)
 class OrderSpec:
-    """Word order similarity of two languages (D, appendix B.2).
+    """Word order similarity of two languages (Dufter & Schütze 2020, B.2).
 
     Parameters
     ----------
@@ -516,8 +516,8 @@ def measure_order(spec: OrderSpec, store) -> dict:
 
 # %% ../../nbs/lib/5120_order.ipynb #6502f2ec
 def make_orders(specs, folders, store, progress):
-    """Measure the word order similarity of spec after spec (D, appendix B.2), into
-    `measures.json`.
+    """Measure the word order similarity of each spec, into `measures.json` (Dufter & Schütze 2020,
+    B.2).
 
     Parameters
     ----------

@@ -272,7 +272,7 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
 def precision_at_1(A, B, chunk=1024) -> float:
     """Mean precision at one of retrieval by cosine, both ways.
 
-    It is ρ of D for sentence vectors, and τ for word vectors.
+    It is ρ of Dufter & Schütze (2020, 2.2.1) for sentence vectors, and τ for word vectors.
 
     Parameters
     ----------
@@ -290,7 +290,8 @@ def precision_at_1(A, B, chunk=1024) -> float:
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #d58ea2b4
 def upper_layer(depth: int) -> int:
-    """The layer that measures take beside layer 0: two thirds of the way up, 8 of 12 as in D.
+    """The layer that is measured beside layer 0: two thirds of the way up, as 8 of 12 in Dufter &
+    Schütze (2020, 2.2.1).
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from ..text.tokenizers import encode
 
 # %% ../../nbs/lib/5170_subword_overlap.ipynb #bc134560
 def shares_seen(train: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """Subword overlap of a test with training data (W section 5.4, where it is in percent).
+    """Subword overlap of a test set with training data (Wu & Dredze 2019, 5.4, there in percent).
 
     Parameters
     ----------
