@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+from test_pretraining import LONG, products, stop_once_training
 from toy_stages import Count, Total, steps, value
 
 pytest.importorskip("distributed")
@@ -284,6 +285,27 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     run(specs, store, Killing(workers=2, tell=lines.append), stack=1, progress=False)
     assert right(store, specs) and any("was lost" in line for line in lines)
     assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
+
+
+def test_a_preempted_worker_saves_the_state_of_its_training(store, tmp_path):
+    calm = Store(tmp_path / "calm")
+    run([LONG], calm, progress=False)
+    with scheduler(tmp_path) as (address, _):
+        workers = [worker_process(address)]
+        saved = []
+
+        def preempt():
+            workers[0].terminate()
+            workers[0].wait()
+            saved.extend(store.partial(LONG).glob("resume/*.safetensors"))
+            workers.append(worker_process(address))
+
+        thread = stop_once_training(store, preempt)
+        run([LONG], store, Dask(address), progress=False)
+        thread.join()
+        end(*workers)
+    assert len(saved) == 1
+    assert products(store, LONG) == products(calm, LONG)
 
 
 @contextmanager

@@ -358,6 +358,39 @@ def test_a_model_of_one_language_is_told_none(tmp_path):
 # --- what stands around a sentence
 
 
+def test_a_model_that_reads_long_batches_in_chunks_reads_one_by_one(tmp_path, monkeypatch):
+    """Up to 64 tokens, its states do not depend on the padding."""
+    usual = hf.models.bert.modeling_bert.BertEmbeddings.forward
+
+    def in_chunks(self, input_ids, *arguments, **rest):
+        vectors = usual(self, input_ids, *arguments, **rest)
+        return vectors if input_ids.shape[1] <= 64 else vectors.roll(64, 1)
+
+    save(tmp_path, "bert", max_position_embeddings=160)
+    assert not load_checkpoint(tmp_path).one_by_one
+    monkeypatch.setattr(hf.models.bert.modeling_bert.BertEmbeddings, "forward", in_chunks)
+    assert load_checkpoint(tmp_path).one_by_one
+
+
+def longest_input(model) -> int:
+    """Number of tokens up to which a model of at most 60 positions runs."""
+    for length in range(60, 0, -1):
+        try:
+            model.base_model(torch.full((1, length), 7))
+        except (IndexError, RuntimeError):
+            continue
+        return length
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "ibert", "mra", "nystromformer", "yoso"])
+def test_the_longest_sentence_is_that_which_the_model_takes(tmp_path, model_type):
+    """Some have rows of position embeddings that no token has."""
+    checkpoint = load_checkpoint(save(tmp_path, model_type, **READ.get(model_type, {})))
+    limit = longest_input(checkpoint.model) - len(checkpoint.prefix) - len(checkpoint.suffix)
+    assert checkpoint.max_length("en") == limit
+    assert len(checkpoint.positions) == longest_input(checkpoint.model)
+
+
 @pytest.mark.parametrize(
     "single, prefix, suffix",
     [("$A", (), ()), ("[CLS] $A", (2,), ()), ("[CLS] [MASK] $A [SEP]", (2, 4), (3,))],

@@ -2,10 +2,12 @@
 one thread); its steps are those of PyTorch and Hugging Face; models in a stack are models alone.
 """
 
+import multiprocessing
 import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,6 +263,101 @@ def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_
             (whole.folder / n).read_bytes() == (cut.folder / n).read_bytes()
             for n in ("model.safetensors", "training.jsonl")
         )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_training_that_is_asked_to_stop_goes_on_from_the_step_in_hand(
+    tmp_path, monkeypatch, number
+):
+    """That is within a line of the log, the mean of two steps."""
+    training = Training(steps=202, batch=24, learning_rate=1e-2, warmup=10)
+    loop.pretrain(jobs_of(tmp_path / "whole"), SHAPE, training)
+    usual, taken = loop.training_step, []
+
+    def one_step(stack, adam, shards, step, *rest):
+        taken.append(step)
+        if len(taken) == 7:
+            os.kill(os.getpid(), number)
+        return usual(stack, adam, shards, step, *rest)
+
+    monkeypatch.setattr(loop, "training_step", one_step)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.pretrain(jobs_of(tmp_path / "stopped"), SHAPE, training)
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    jobs = jobs_of(tmp_path / "stopped")
+    assert loop.last_saved_step(jobs) == 7
+    loop.pretrain(jobs, SHAPE, training)
+    assert taken == list(range(202))
+    for whole, stopped in zip(jobs_of(tmp_path / "whole"), jobs):
+        for name in ("model.safetensors", "training.jsonl"):
+            assert (whole.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+
+
+LONG = spec(60)
+
+
+def stop_once_training(store, stop):
+    """Call `stop` once the log of the training has a line, in a thread of its own."""
+
+    def wait():
+        end = time.monotonic() + 600
+        while not loop.read_log(store.partial(LONG)) and time.monotonic() < end:
+            time.sleep(0.002)
+        stop()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("where", ["here", "worker"])
+def test_a_run_that_is_asked_to_stop_saves_its_state_and_gives_back_its_lock(tmp_path, where):
+    calm, store = Store(tmp_path / "calm"), Store(tmp_path / "stopped")
+    run([LONG], calm, progress=False)
+    if where == "here":
+        pid = child(lambda: run([LONG], store, progress=False))
+        thread = stop_once_training(store, lambda: os.kill(pid, signal.SIGTERM))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    else:
+        executor = Processes(1)
+        thread = stop_once_training(
+            store, lambda: [worker.process.terminate() for worker in executor._children]
+        )
+        with pytest.raises(RuntimeError, match="exit code 143"):
+            run([LONG], store, executor, progress=False)
+    thread.join()
+    (state,) = store.partial(LONG).glob("resume/*.safetensors")
+    assert 0 < int(state.stem) < 360 and not list((store.root / "locks").glob("[0-9a-f]*"))
+    run([LONG], store, progress=False)
+    assert products(store, LONG) == products(calm, LONG)
+
+
+def test_processes_that_prepare_batches_end_with_the_training_and_not_by_its_signal(
+    tmp_path, monkeypatch
+):
+    """SLURM sends SIGTERM to every process of a job."""
+    usual, taken = loop.training_step, []
+
+    def one_step(stack, adam, shards, step, *rest):
+        taken.append(step)
+        if len(taken) == 7:
+            for process in multiprocessing.active_children():
+                os.kill(process.pid, signal.SIGTERM)
+            time.sleep(0.5)
+        return usual(stack, adam, shards, step, *rest)
+
+    training = Training(steps=12, batch=24, learning_rate=1e-2, warmup=10)
+    loop.pretrain(jobs_of(tmp_path / "alone"), SHAPE, training)
+    monkeypatch.setattr(loop, "training_step", one_step)
+    loop.pretrain(jobs_of(tmp_path / "beside"), SHAPE, training, workers=1)
+    assert taken == list(range(12))
+    for one, other in zip(jobs_of(tmp_path / "alone"), jobs_of(tmp_path / "beside")):
+        name = "model.safetensors"
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
 
 
 @pytest.mark.parametrize("keep", [0, 100, -40])

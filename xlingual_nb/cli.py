@@ -538,11 +538,10 @@ def probe(
         check_out(out)
     if figure:
         check_figure_out(figure)
-    from xlingual_nb.api.checkpoints import check_path
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.models.model_checks import check_settings
-    from xlingual_nb.measures.probe import by_layer, choose_pooling, encode_text, probe_texts
-    from xlingual_nb.measures.probe import probe as measure
+    from xlingual_nb.models.model_checks import check_path, check_settings
+    from xlingual_nb.measures.probe import by_layer, choose_pooling, encode_text
+    from xlingual_nb.measures.probe import probe_rows, probe_table, probe_texts
     from xlingual_nb.measures.remarks import dictionary_remarks, remarks
 
     check_path(path)
@@ -570,7 +569,9 @@ def probe(
     messages += remarks(encoder, parallel, encoded_words or None, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
-    frame = measure(encoder, parallel, encoded_words or None, pooling=pooled)
+    rows = probe_rows(encoder, parallel, encoded_words or None, pooling=pooled)
+    del encoder, pooled  # to have their memory for the table's library
+    frame = probe_table(rows)
     if as_json:
         print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
     else:

@@ -9,15 +9,18 @@ __all__ = ['keep', 'fit', 'batches', 'default_budget', 'check_layers', 'run_laye
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #c4c92a52
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch.nn.functional import normalize
 
 from ..errors import InputError, require
 from ..models.encoders import Encoder, token_id_range
 from ..text.tokenizers import Encoded, ranges
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #016f8695
 def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
@@ -415,7 +418,7 @@ def principal_components(X: np.ndarray, n=2) -> np.ndarray:
     return X @ (axes * signs[:, None]).T
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #d0774fea
-def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
+def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> "pd.DataFrame":
     """Word types of all languages along their first two principal components (Dufter & Schütze
     2020, Figure 4).
 
@@ -439,6 +442,8 @@ def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
     InputError
         If the encoder declares no languages and `views` is missing.
     """
+    import pandas as pd
+
     views = [encoder.view(view) for view in views or encoder.views]
     if not views:
         raise InputError(f"{encoder.path} declares no languages: give views=[…] and ids={{…}}")

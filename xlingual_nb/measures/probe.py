@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'COLUMNS', 'encode_text', 'probe_budget', 'framed_states', 'pooled_vectors', 'choose_pooling',
-           'read_microworld', 'probe_texts', 'directed_precision', 'check_parallel', 'mu_rows', 'probe', 'comparisons',
-           'by_layer']
+           'read_microworld', 'probe_texts', 'directed_precision', 'check_parallel', 'mu_rows', 'probe', 'probe_table',
+           'probe_rows', 'comparisons', 'by_layer']
 
 # %% ../../nbs/lib/5070_probe.ipynb #a96c5577
 import math
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 
 from ..errors import InputError, require
@@ -35,6 +35,9 @@ from .retrieval import hits, upper_layer
 from ..text.layouts import layout_named
 from ..text.parallel import load_parallel_sentences, parallel_words
 from ..text.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/lib/5070_probe.ipynb #9ce5f2b8
 def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
@@ -405,7 +408,7 @@ def probe(
     layers=None,
     seed=0,
     pooling: str | SentenceTransformer = "mean",
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Measures of how multilingual an encoder is, as a table with one value a row.
 
     Parameters
@@ -437,6 +440,48 @@ def probe(
         For fewer than two languages, languages of different sizes, sentences that are no ids, and
         ids or layers that the encoder lacks.
     """
+    return probe_table(probe_rows(encoder, parallel, dictionary, layers, seed, pooling))
+
+
+def probe_table(rows: list[dict]) -> "pd.DataFrame":
+    """The table of `probe` from its rows.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As of `probe_rows`.
+
+    Returns
+    -------
+    DataFrame
+    """
+    # Imported only here: it takes 60 MB, which come on top of those of an encoder still in use.
+    import pandas as pd
+
+    # µ and perplexity have no layer: integers that may be missing
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict(layer="Int64"))
+
+
+def probe_rows(
+    encoder: Encoder,
+    parallel: dict[str, Encoded],
+    dictionary: dict[str, Encoded] | None = None,
+    layers=None,
+    seed=0,
+    pooling: str | SentenceTransformer = "mean",
+) -> list[dict]:
+    """The rows of `probe`.
+
+    Parameters
+    ----------
+    encoder, parallel, dictionary, layers, seed, pooling
+        As in `probe`.
+
+    Returns
+    -------
+    list of dict
+        By the names of the table's columns; an absent one is not known.
+    """
     is_sentence_transformer = isinstance(pooling, SentenceTransformer)
     if layers is None:
         layers = (encoder.depth,) if is_sentence_transformer else range(encoder.depth + 1)
@@ -451,9 +496,7 @@ def probe(
             )
             value = math.exp(nll / n_masked)
             rows.append(dict(measure="perplexity", source=language, value=value, n=len(sentences)))
-
-    # µ and perplexity have no layer: integers that may be missing
-    return pd.DataFrame(rows, columns=COLUMNS).astype(dict(layer="Int64"))
+    return rows
 
 
 def comparisons(encoder: Encoder, parallel, dictionary, layers, pooling) -> list[dict]:
@@ -490,7 +533,7 @@ def comparisons(encoder: Encoder, parallel, dictionary, layers, pooling) -> list
     return rows + mu_rows(rows, encoder.depth)
 
 # %% ../../nbs/lib/5070_probe.ipynb #6fe3d67a
-def by_layer(frame: pd.DataFrame) -> pd.DataFrame:
+def by_layer(frame: "pd.DataFrame") -> "pd.DataFrame":
     """The values of a probe as a table to read, layer by layer.
 
     Parameters

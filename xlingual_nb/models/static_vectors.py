@@ -8,6 +8,7 @@ __all__ = ['UTF8', 'VECTOR_FILES', 'UNKNOWN', 'STATIC', 'read_text_rows', 'read_
            'make_static_vectors', 'load_vector_file', 'save_static', 'load_static']
 
 # %% ../../nbs/lib/4190_static_vectors.ipynb #23af9302
+import codecs
 import gzip
 import json
 import zlib
@@ -27,7 +28,7 @@ from .checkpoint_folders import check_folder, error_summary, read_views
 from .checkpoints import find_view
 from .configs import LanguageView
 from .encoder import pick_device
-from .vector_file_checks import are_big_endian, ending_by_content, header_hint
+from .vector_file_checks import are_big_endian, ending_by_content
 from ..text.tokenizers import SPECIALS
 
 # %% ../../nbs/lib/4190_static_vectors.ipynb #1e2794c2
@@ -118,7 +119,7 @@ def read_header(file, path: Path) -> tuple[int, int]:
         If the line holds anything but two positive numbers.
     """
     # at most 200 bytes, for a binary file may have no line feed
-    line = file.readline(200)
+    line = file.readline(200).removeprefix(codecs.BOM_UTF8)
     require(line, f"{path} is empty: copy it again")
     fix = "write the number of words and of columns there, as `400000 300`"
 
@@ -126,7 +127,8 @@ def read_header(file, path: Path) -> tuple[int, int]:
         words, width = map(int, line.split())
     except ValueError:
         raise InputError(
-            f"{path}, line 1: {preview(line)} is no header: {fix}; {header_hint(line)}"
+            f"{path}, line 1: {preview(line)} is no header: {fix}; of a model of fastText, which is a "
+            ".bin of another kind, give the .vec"
         ) from None
 
     require(words > 0 and width > 0, f"{path}, line 1: {words} words of {width} columns: {fix}")

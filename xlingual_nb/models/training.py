@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['TrainingJob', 'total_steps', 'job_batch', 'StepBatches', 'create_optimiser', 'state_tensors', 'save_state',
            'saved_steps', 'last_saved_step', 'load_state', 'check_finite_losses', 'write_logs', 'read_log',
-           'clip_gradients_', 'training_step', 'save_snapshots', 'initialise_stack', 'load_batches', 'pretrain']
+           'clip_gradients_', 'training_step', 'save_snapshots', 'initialise_stack', 'ignore_stop_signals',
+           'load_batches', 'pretrain']
 
 # %% ../../nbs/lib/4090_training.ipynb #22a02d0d
 import json
+import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +46,7 @@ from xlingual_nb.models.configs import (
 )
 from .gradients import shard_gradients, sum_in_pairs
 from .stacked_batches import count_labels
+from ..runs.executors import StopRequest
 from ..runs.files import atomic_path, write_atomic
 from ..runs.ranks import Ranks
 from xlingual_nb.models.hub_format import (
@@ -208,7 +211,7 @@ def state_tensors(stack: BatchedModels, adam, model: int) -> dict[str, torch.Ten
     return tensors
 
 # %% ../../nbs/lib/4090_training.ipynb #1a2263ac
-def save_state(jobs, stack, adam, step: int) -> None:
+def save_state(jobs, stack, adam, step: int, loss: torch.Tensor) -> None:
     """Save what a resumed training needs, all models at one step, and delete older states.
 
     Parameters
@@ -220,11 +223,14 @@ def save_state(jobs, stack, adam, step: int) -> None:
     adam : torch.optim.AdamW
     step : int
         Steps done.
+    loss : Tensor, shape (M,)
+        Sum since the last line of the log.
     """
     for m, job in enumerate(jobs):
         path = job.folder / "resume" / f"{step:08d}.safetensors"
         path.parent.mkdir(exist_ok=True)
         tensors = {k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}
+        tensors["loss"] = loss[m].cpu()
         # Forced to the disk, for the older states go once this one is there.
         with atomic_path(path) as temporary:
             save_file(tensors, temporary)
@@ -273,7 +279,7 @@ def last_saved_step(jobs) -> int:
     return max(set.intersection(*map(saved_steps, jobs)), default=0)
 
 
-def load_state(jobs, stack, adam, step: int) -> None:
+def load_state(jobs, stack, adam, step: int) -> torch.Tensor:
     """Restore the state of a step; at step 0 start with zero moments.
 
     Parameters
@@ -284,18 +290,28 @@ def load_state(jobs, stack, adam, step: int) -> None:
         Models of one shape that are trained as one batch.
     adam : torch.optim.AdamW
     step : int
+
+    Returns
+    -------
+    Tensor, shape (M,)
+        Sum of the losses since the last line of the log.
     """
     # AdamW makes its moments at the first step; saved ones need a place to go before it.
     for flat in stack.flat:
         moments = {name: torch.zeros_like(flat) for name in ("exp_avg", "exp_avg_sq")}
         adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **moments}
+    loss = torch.zeros(len(jobs), device=stack.device)
 
     if not step:
-        return
+        return loss
     for m, job in enumerate(jobs):
         tensors = load_file(job.folder / "resume" / f"{step:08d}.safetensors")
         for name, tensor in state_tensors(stack, adam, m).items():
             tensor.copy_(tensors[name])
+        # A state without it is of an earlier version, which saved at lines of the log alone.
+        if "loss" in tensors:
+            loss[m] = tensors["loss"]
+    return loss
 
 # %% ../../nbs/lib/4090_training.ipynb #fe103dd3
 def check_finite_losses(jobs, loss, step: int) -> None:
@@ -512,6 +528,18 @@ def initialise_stack(
     return stack, configs
 
 # %% ../../nbs/lib/4090_training.ipynb #59a36540
+def ignore_stop_signals(worker: int) -> None:
+    """Let a process that prepares batches end with the training, not by a signal to both.
+
+    Parameters
+    ----------
+    worker : int
+        Its number.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def load_batches(jobs, training: Training, first: int, steps: int, workers: int):
     """DataLoader of the batches.
 
@@ -535,6 +563,7 @@ def load_batches(jobs, training: Training, first: int, steps: int, workers: int)
         batch_size=None,  # an item is a whole batch
         num_workers=workers,
         prefetch_factor=4 if workers else None,
+        worker_init_fn=ignore_stop_signals,
     )
 
 
@@ -550,7 +579,8 @@ def pretrain(
 ) -> None:
     """Pretrain one model a job, all as one batch, and save a checkpoint in each job's folder.
 
-    A training that was stopped is resumed from the last saved state.
+    A training that was stopped is resumed from the last saved state. One that is asked to stop, by
+    SIGTERM or Ctrl-C, saves its state after the step in hand.
 
     Parameters
     ----------
@@ -585,7 +615,9 @@ def pretrain(
     adam = create_optimiser(stack, training)
 
     first = last_saved_step(jobs)  # 0 unless an earlier training was stopped
-    load_state(jobs, stack, adam, first)
+    # Sum since the last line of the log. It stays on the device: to ask for a number every step
+    # would make the CPU wait for the GPU.
+    loss = load_state(jobs, stack, adam, first)
     logs = [read_log(job.folder, first) for job in jobs]
 
     batches = load_batches(jobs, training, first, steps, workers)
@@ -597,25 +629,27 @@ def pretrain(
     log_interval = max(1, steps // 100)  # about 100 lines, whatever the length
     last_saved = time.monotonic()
 
-    # Sum since the last line of the log. It stays on the device: to ask for a number every step
-    # would make the CPU wait for the GPU.
-    loss = 0.0
+    with StopRequest() as request:
+        for step, shards in enumerate(batches, first):
+            save_snapshots(jobs, stack, configs, step)
+            loss = loss + training_step(stack, adam, shards, step, steps, training, ranks)
 
-    for step, shards in enumerate(batches, first):
-        save_snapshots(jobs, stack, configs, step)
-        loss = loss + training_step(stack, adam, shards, step, steps, training, ranks)
+            done = step + 1
+            if done % log_interval == 0 or done == steps:
+                n_summed = done - step // log_interval * log_interval
+                rate = scheduled_learning_rate(training, step, steps)
+                write_logs(jobs, logs, done, loss=loss / n_summed, rate=rate)
+                loss = torch.zeros_like(loss)
 
-        done = step + 1
-        if done % log_interval == 0 or done == steps:
-            n_summed = done - step // log_interval * log_interval
-            rate = scheduled_learning_rate(training, step, steps)
-            write_logs(jobs, logs, done, loss=loss / n_summed, rate=rate)
-            loss = 0.0
-            # States are saved at lines of the log alone, where the sum of losses is empty.
-            if done == steps or time.monotonic() - last_saved > save_interval:
-                save_state(jobs, stack, adam, done)
+            # The first process decides for all: the others end when it leaves them.
+            is_asked_to_stop = request.is_made and ranks.rank == 0
+            is_due = time.monotonic() - last_saved > save_interval
+            if is_asked_to_stop or is_due or done == steps:
+                save_state(jobs, stack, adam, done, loss)
                 last_saved = time.monotonic()
-        progress(done, steps)
+            progress(done, steps)
+            if is_asked_to_stop:
+                request.obey()
 
     # the end, as a snapshot where one is due, and as the checkpoint
     save_snapshots(jobs, stack, configs, steps)

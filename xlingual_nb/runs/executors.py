@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'GRACE', 'DEVICES', 'Job', 'Failure', 'pack', 'attempt', 'restored_environment', 'on_device', 'Inline',
-           'clean_environment', 'Stop', 'serve', 'Worker', 'cores', 'Processes', 'device', 'devices_of_a_run']
+           'clean_environment', 'Stop', 'StopRequest', 'serve', 'Worker', 'cores', 'Processes', 'device',
+           'devices_of_a_run']
 
 # %% ../../nbs/lib/1090_executors.ipynb #604490ef
 import os
@@ -191,11 +192,74 @@ def clean_environment(threads: int = 1) -> dict:
 
 # %% ../../nbs/lib/1090_executors.ipynb #f9b0e0c8
 STOPPED = 128 + signal.SIGTERM  # exit code of a worker that was asked to stop
-GRACE = 5.0  # seconds that a job has to give back its locks
+# Seconds that a job has to save its state and give back its locks: less than the thirty after
+# which SLURM and Kubernetes kill what they have asked to end.
+GRACE = 20.0
 
 
 class Stop(BaseException):
     """The worker was asked to stop: lets a job give back its locks on the way out."""
+
+
+class StopRequest:
+    """Holds back SIGTERM and Ctrl-C for a loop that can stop between two steps alone.
+
+    Within its context a signal sets `is_made`. The loop saves what it needs to go on and calls
+    `obey`, which does what the signal would have done at once. Only a second Ctrl-C does not wait.
+
+    Attributes
+    ----------
+    is_made : bool
+    """
+
+    def __init__(self):
+        self.is_made = False
+        self._number = None
+        self._handlers = {}
+
+    def __enter__(self):
+        # Python lets the main thread alone set handlers; jobs run in it.
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):  # None: not set by Python
+                self._handlers[number] = handler
+                signal.signal(number, self._on_signal)
+        return self
+
+    def _on_signal(self, number, frame):
+        is_second = self.is_made and number == signal.SIGINT
+        self.is_made = True
+        self._number = number
+        if is_second:
+            self.obey()
+
+    def _restore_handlers(self):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def obey(self):
+        """Do what the signal that was held back does.
+
+        Raises
+        ------
+        Stop
+            In a worker.
+        KeyboardInterrupt
+            Elsewhere, for SIGTERM too: its default action would leave locks behind.
+        """
+        self._restore_handlers()
+        self.is_made = False
+        handler = self._handlers[self._number]
+        if not callable(handler):
+            handler = signal.default_int_handler
+        handler(self._number, None)
+
+    def __exit__(self, kind, error, trace):
+        self._restore_handlers()
+        if self.is_made:
+            self.obey()
 
 
 def serve():
@@ -327,12 +391,12 @@ class Worker:
         end = os.fstat(self.errors.fileno()).st_size
         return os.pread(self.errors.fileno(), size, max(0, end - size)).decode(errors="replace")
 
-    def stop(self, patience: float = 5.0):
+    def stop(self, patience: float = GRACE):
         """Ask the process to stop, then kill it.
 
         Parameters
         ----------
-        patience : float, default 5.0
+        patience : float
             Seconds to wait in between.
         """
         self.process.terminate()
@@ -414,8 +478,9 @@ class Processes:
             self._jobs.put(None)
         for child in list(self._children):
             child.process.terminate()
+        end = time.monotonic() + GRACE
         for thread in self._threads:
-            thread.join(5)
+            thread.join(max(0.0, end - time.monotonic()))
         for child in list(self._children):
             child.process.kill()
         self._fresh()
