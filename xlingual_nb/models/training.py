@@ -32,11 +32,7 @@ from xlingual_nb.models.mlm_batches import (
     slice_examples,
     steps_per_epoch,
 )
-from xlingual_nb.models.encoder import (
-    BatchedModels,
-    pick_device,
-    stack_batches,
-)
+from .encoder import BatchedModels, pick_device, stack_batches
 from xlingual_nb.models.configs import (
     Masking,
     Shape,
@@ -49,10 +45,7 @@ from .stacked_batches import count_labels
 from ..runs.executors import StopRequest
 from ..runs.files import atomic_path, write_atomic
 from ..runs.ranks import Ranks
-from xlingual_nb.models.hub_format import (
-    hub_config,
-    save_checkpoint,
-)
+from .hub_format import hub_config, save_checkpoint
 from xlingual_nb.models.hub_format import (  # noqa: F401, importable from here too
     hub_weight_names,
     load_stack,
