@@ -69,8 +69,8 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
         question = "overlap: do words that are not shared profit from those that are?"
         trend = trend_over_models(findings, question, "overlap", "the share", UNSHARED_WORDS)
         question = "overlap: the same, three quarters shared against none"
-        contrast = compare_rows(findings, question, high_overlap, no_overlap, UNSHARED_WORDS)
-        return [trend, contrast]
+        comparison = compare_rows(findings, question, high_overlap, no_overlap, UNSHARED_WORDS)
+        return [trend, comparison]
 
     # shared strings help an untrained encoder as well: compare what exceeds each row's baseline
     question = "overlap: do three quarters shared help beyond their floor?"
@@ -349,10 +349,11 @@ def cells(
     # by default the first seeds run every setting, the others the default settings alone;
     # seeds that are asked for run every setting
     full_seeds = model_seeds if seeds else model_seeds[: min(3, sizes.seeds[0])]
+
     table_entries = []
-    # every row also for the untrained baseline
     for seed in model_seeds:
         is_full = seed in full_seeds
+        # the model that every row varies, and its untrained baseline
         for row, is_baseline in (("0 original", False), ("18 untrained", True)):
             base = row_spec(row, sizes, seed)
             table_entries += dial_cells(scale, base, is_baseline, all_settings=is_full)

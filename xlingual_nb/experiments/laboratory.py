@@ -197,6 +197,8 @@ def row_spec(
             train = replace(train, parameters=train.parameters + (("sentences", 2),))
             epochs = 1
 
+    # Figure 6 shows learning curves of two rows
+    has_curve = ident in ("0", "15")
     return PretrainSpec(
         language_pair(train, switches, sizes.language),
         tokenizer,
@@ -206,9 +208,7 @@ def row_spec(
         lang_pos="lang-pos" in switches,
         shift_special="shift-special" in switches,
         seed=seed,
-        snapshots=sizes.snapshots
-        if ident in ("0", "15")
-        else (),  # the curves of Dufter & Schütze's Figure 6
+        snapshots=sizes.snapshots if has_curve else (),
         visible_padding=is_released,
     )
 
@@ -350,6 +350,7 @@ def cells(
     check_choice("reading", reading, ("paper", "released"))
 
     _, dev, _ = laboratory_text(sizes)
+    # word translation: the released code counts special tokens too
     words = "content" if reading == "paper" else "all"
     paper = reference_paper(sizes)
 
@@ -358,15 +359,17 @@ def cells(
         tables += AT_LIKE_FIT
 
     table_entries = []
-    # at matched fit, rows that fit their text worse train for longer, and show for how long
     for table in tables:
+        # at matched fit, rows that fit their text worse train for longer, and show for how long
         is_matched_fit = table in AT_LIKE_FIT
         columns = COLUMNS | LENGTH if is_matched_fit else COLUMNS
+
         for row in table_rows(table):
             ident = parse_row_label(row)[0]
             if ident not in row_ids:
                 continue
             longer = sizes.longer.get(ident, 1) if is_matched_fit else 1
+
             for seed in choose_seeds(seeds, default_seeds(sizes, ident), SEEDS):
                 spec = row_spec(row, sizes, seed, reading, longer)
                 measure = MeasureSpec(spec, dev, words=words, sentences=sizes.measured)

@@ -132,7 +132,6 @@ def table4_row(
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     targets = sizes.shifts.transfer
-
     columns = (SOURCE, *targets) if english else targets
     metrics = {language: name.format(language) for language in columns}
     metrics[AVERAGE] = mean_of_metrics(tuple(name.format(t) for t in targets))

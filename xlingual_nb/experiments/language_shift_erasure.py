@@ -101,7 +101,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, one of `WAYS_OUT` or `WAYS`.
+        Way of erasing language identity, such as `centred` or `whitened`.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, one of `WAYS_OUT` or `WAYS`.
+        Way of erasing language identity, such as `centred` or `whitened`.
 
     Returns
     -------
@@ -300,7 +300,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, one of `WAYS_OUT` or `WAYS`.
+        Way of erasing language identity, such as `centred` or `whitened`.
     task : str
         Name of the task, such as `nli`.
 

@@ -53,7 +53,7 @@ def external_spec(checkpoint: str) -> ExternalCheckpointSpec:
     Returns
     -------
     ExternalCheckpointSpec
-        A name of the hub whose revision is known needs no local copy.
+        Pinned to a revision where it is a name on the hub.
 
     Raises
     ------

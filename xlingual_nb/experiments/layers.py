@@ -170,7 +170,7 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     """
     spec = shift_model_spec(sizes, seed)
     languages = evaluation_languages(sizes, task)
-    zero = with_all_layers(fine_tuned_spec(sizes, task, spec, SOURCE, languages))
+    zero_shot_run = with_all_layers(fine_tuned_spec(sizes, task, spec, SOURCE, languages))
     untrained_run = with_all_layers(
         fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
     )
@@ -181,11 +181,12 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     def metrics(run):
         return joint_run_metrics(run, f"{name} {{}}", languages)
 
+    # (label of the row for a target, then (runs, metric) by target)
     rows = [
         (partial(zero_shot_label, setting), metrics(run))
-        for setting, run in freezing_runs(sizes, zero).items()
+        for setting, run in freezing_runs(sizes, zero_shot_run).items()
     ]
-    baselines = task_baselines(sizes, column, name, zero, untrained_run)
+    baselines = task_baselines(sizes, column, name, zero_shot_run, untrained_run)
     baselines[f"untrained, {FEAT}"] = metrics(freezing_runs(sizes, untrained_run)[FEAT])
     rows += [(partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()]
 
@@ -241,9 +242,9 @@ def langid_languages(sizes: JointConfig) -> list[str]:
         return load_labels(sizes, f"layers.langid.{part}", langid_records(sizes, part).records)
 
     # a probe cannot find a language that it was not trained on
-    if new := ", ".join(sorted(labels_of("test") - labels_of("train"))[:5]):
+    if unseen := ", ".join(sorted(labels_of("test") - labels_of("train"))[:5]):
         raise InputError(
-            f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {new}, which train lacks: leave it out"
+            f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {unseen}, which train lacks: leave it out"
         )
     return sorted(labels_of("test"))
 

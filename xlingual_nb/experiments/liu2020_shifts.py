@@ -158,7 +158,8 @@ def shift_study_config(
     """
     if corpus == "auto" and not own:
         corpus = "micro"
-    # the section's settings, and the same for the languages asked for
+
+    # `config` has the languages asked for as targets, `sizes` the section's own
     config = study_config(scale, corpus, seeds, languages, own)
     sizes = study_config(scale, corpus, seeds, "", own) if languages else config
     shifts = config.shifts
@@ -268,8 +269,7 @@ def translation_spec(
 def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -> dict:
     """Runs that measure which language a model predicts where English words are masked.
 
-    Of BERT, and of Word2Vec vectors of the same text and vocabulary (Liu et al. 2020b, section
-    4.1).
+    Of BERT, and of Word2Vec vectors of the same text and vocabulary (Liu et al. 2020b, sec. 4.1).
 
     Parameters
     ----------
@@ -342,9 +342,9 @@ def check_checkpoint(sizes: JointConfig, checkpoint: str) -> None:
 
     encoder = inspect_checkpoint(folder)
     longest = min(encoder.max_length(l) for l in (SOURCE, *sizes.shifts.targets))
-    # a pair of texts takes one more separator
     for task, tuning in sizes.tasks.tuning.items():
-        maximum = longest - (task in PAIR_TASKS)
+        # a pair of texts takes one more separator
+        maximum = longest - 1 if task in PAIR_TASKS else longest
         require(
             tuning.pieces <= maximum,
             f"{checkpoint_name(checkpoint)} takes {maximum} pieces of a text, and tasks.tuning.{task} has "

@@ -63,7 +63,9 @@ def overlap_spec(zero) -> SeenSpec:
     return SeenSpec(getattr(zero.checkpoint, "tokenizer", zero.checkpoint), zero.train, zero.tests)
 
 
-def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list[TableEntry]:
+def figure3_cells(
+    task_entries: list[TableEntry], zero_shot_run, column: str, seed: int
+) -> list[TableEntry]:
     # English is no target of transfer
     """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
 
@@ -71,9 +73,9 @@ def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list
 
     Parameters
     ----------
-    table : list[TableEntry]
+    task_entries : list[TableEntry]
         Entries of the task's table.
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     column : str
         Label of the column.
@@ -85,15 +87,15 @@ def figure3_cells(table: list[TableEntry], zero, column: str, seed: int) -> list
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
-    languages = [test.language for test in zero.tests if test.language != SOURCE]
+    languages = [test.language for test in zero_shot_run.tests if test.language != SOURCE]
     table_entries = []
-    for cell in table:
-        _, setting, target = cell.row.split(" | ")
+    for entry in task_entries:
+        _, setting, target = entry.row.split(" | ")
         is_point = setting in ("zero-shot", SOURCE) and target in languages
-        if cell.column == column and is_point:
-            table_entries.append(replace(cell, table=FIGURE))
+        if entry.column == column and is_point:
+            table_entries.append(replace(entry, table=FIGURE))
 
-    run = overlap_spec(zero)
+    run = overlap_spec(zero_shot_run)
     for (overlap, metric), language in product(overlap_columns(column).items(), languages):
         row = f"{SOURCE}-{language} | zero-shot | {language}"
         name = metric.format(language)
@@ -270,7 +272,8 @@ def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     def has_names(language):
         return required_names <= sizes.languages.get(language, {}).keys()
 
-    return SOURCE, *filter(has_names, sizes.shifts.targets)
+    targets = [language for language in sizes.shifts.targets if has_names(language)]
+    return (SOURCE, *targets)
 
 
 def has_training_records(sizes: JointConfig, task: str, language: str) -> bool:

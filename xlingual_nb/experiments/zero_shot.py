@@ -231,7 +231,7 @@ def shared_subwords_spec(zero) -> BagsSpec:
 
 
 def task_baselines(
-    sizes: JointConfig, column: str, name: str, zero, untrained_run
+    sizes: JointConfig, column: str, name: str, zero_shot_run, untrained_run
 ) -> dict[str, dict]:
     """Baselines that zero-shot transfer must exceed, for a column of a task's table.
 
@@ -243,7 +243,7 @@ def task_baselines(
         Label of the column.
     name : str
         Name of the runs' metric.
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     untrained_run : run spec
         The zero-shot run on the untrained encoder.
@@ -253,17 +253,17 @@ def task_baselines(
     dict[str, dict]
         By the name of the baseline, (runs, metric) by language or mean.
     """
-    languages = [test.language for test in zero.tests]
+    languages = [test.language for test in zero_shot_run.tests]
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
     baselines = {"untrained": joint_run_metrics(untrained_run, by_language, languages)}
 
-    if zero.train.records.task in BAGS:
-        subwords_run = shared_subwords_spec(zero)
+    if zero_shot_run.train.records.task in BAGS:
+        subwords_run = shared_subwords_spec(zero_shot_run)
         baselines["shared pieces"] = joint_run_metrics(subwords_run, by_language, languages)
 
     # majority class and branching trees: the zero-shot run measures them itself
     for baseline, metric in BASELINE_METRICS.get(column, {}).items():
-        baselines[baseline] = joint_run_metrics(zero, metric, languages)
+        baselines[baseline] = joint_run_metrics(zero_shot_run, metric, languages)
 
     if column == "NLI ACC":
         lexicon_free_run = lexicon_free_nli_spec(sizes)
@@ -300,11 +300,11 @@ def rows_by_setting(
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
 
     # one zero-shot run is tested in all languages
-    zero = fine_tuned_spec(sizes, task, spec, SOURCE, languages)
-    rows = {"zero-shot": joint_run_metrics(zero, by_language, languages)}
+    zero_shot_run = fine_tuned_spec(sizes, task, spec, SOURCE, languages)
+    rows = {"zero-shot": joint_run_metrics(zero_shot_run, by_language, languages)}
 
     # supervised: one run for each language with training data
-    supervised_runs = {SOURCE: zero}
+    supervised_runs = {SOURCE: zero_shot_run}
     for language in supervised_languages(sizes, task)[1:]:
         supervised_runs[language] = fine_tuned_spec(sizes, task, spec, language, (language,))
     supervised = separate_run_metrics(supervised_runs, name)
@@ -316,7 +316,7 @@ def rows_by_setting(
     if task == "parsing":
         gold = fine_tuned_spec(sizes, task, spec, SOURCE, languages, sizes.tasks.tags)
         rows["zero-shot, gold POS"] = joint_run_metrics(gold, by_language, languages)
-    return rows, zero
+    return rows, zero_shot_run
 
 
 def has_unseen_names(label: str) -> bool:
@@ -390,25 +390,30 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
 
     table_entries = []
     for column, name in task_table.columns.items():
-        settings, zero = rows_by_setting(sizes, task, spec, name)
-        baselines = task_baselines(sizes, column, name, zero, untrained_run)
-        rows = [(partial(zero_shot_label, s), targets) for s, targets in settings.items()]
+        targets_by_setting, zero_shot_run = rows_by_setting(sizes, task, spec, name)
+        baselines = task_baselines(sizes, column, name, zero_shot_run, untrained_run)
+        rows = [
+            (partial(zero_shot_label, setting), targets)
+            for setting, targets in targets_by_setting.items()
+        ]
         rows += [
             (partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()
         ]
         table_entries += task_table_cells(task, column, seed, rows)
 
     # Figure 3 shows the task's last column: of trees the labelled score
-    table_entries += figure3_cells(table_entries, zero, column, seed)
+    table_entries += figure3_cells(table_entries, zero_shot_run, column, seed)
     if task in sizes.tasks.centred:
-        table_entries += centred_cells(task, seed, zero, untrained_run)
+        table_entries += centred_cells(task, seed, zero_shot_run, untrained_run)
 
     # the paper sorts the languages of parsing by their distance from English in word order
     if task == "parsing":
         for target, distance in word_order_distances(languages).items():
             row = zero_shot_label("zero-shot", target)
             table_entries.append(
-                TableEntry(PAPER, task_table.table, row, DISTANCE, seed, (zero,), amount=distance)
+                TableEntry(
+                    PAPER, task_table.table, row, DISTANCE, seed, (zero_shot_run,), amount=distance
+                )
             )
     return table_entries
 
@@ -416,7 +421,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
 CENTRED = "centred"
 
 
-def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]:
+def centred_cells(task: str, seed: int, zero_shot_run, untrained_run) -> list[TableEntry]:
     """Table entries of a task with each language's mean vector subtracted.
 
     For the encoder and the untrained one.
@@ -427,7 +432,7 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
         Name of the task, such as `nli`.
     seed : int
         Seed of the model.
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     untrained_run : run spec
         The same run on the untrained encoder.
@@ -437,17 +442,18 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
-    row_makers = {
-        partial(zero_shot_label, f"zero-shot, {CENTRED}"): zero,
+    # how each row is labelled, and its run
+    run_of_label = {
+        partial(zero_shot_label, f"zero-shot, {CENTRED}"): zero_shot_run,
         partial(zero_shot_baseline_label, f"untrained, {CENTRED}"): untrained_run,
     }
 
-    languages = [test.language for test in zero.tests]
+    languages = [test.language for test in zero_shot_run.tests]
     table_entries = []
     for column, name in TASKS[task].columns.items():
         rows = [
             (label, joint_run_metrics(replace(run, centred=True), f"{name} {{}}", languages))
-            for label, run in row_makers.items()
+            for label, run in run_of_label.items()
         ]
 
         table_entries += task_table_cells(task, column, seed, rows)
