@@ -199,8 +199,8 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a128b826
 def describe_outdated(reference: Kept) -> str:
-    """How many runs behind the reference tables today's grid no longer asks for, in words; empty
-    where it is none.
+    """How many runs behind the reference tables today's grid no longer asks for, as a sentence;
+    empty where it is none.
 
     Parameters
     ----------
@@ -213,24 +213,26 @@ def describe_outdated(reference: Kept) -> str:
         Also names the corpora that could not be looked at, since their text or encoder is not
         here.
     """
-    sentences = []
+    counts = []
     not_looked_at = []
-    for corpus, part in reference.tables().groupby("corpus"):
+    for corpus, corpus_tables in reference.tables().groupby("corpus"):
         try:
-            today = current_grid(reference.notebook, reference.scale, part)
-            # a table may want data that is not here
-            part = part[part.table.isin({cell.table for cell in today})]
-            old = outdated_runs(part, today)
+            today = current_grid(reference.notebook, reference.scale, corpus_tables)
+            # the grid leaves out tables whose data are not here: these say nothing either way
+            planned_tables = {entry.table for entry in today}
+            looked_at = corpus_tables[corpus_tables.table.isin(planned_tables)]
+            outdated = outdated_runs(looked_at, today)
         except InputError:  # the text or the encoder is not here
             not_looked_at.append(corpus)
             continue
-        if old:
-            n_all = len(runs_behind(part))
-            sentences.append(f"{len(old)} of {n_all} runs behind these tables ({corpus})")
-    if not sentences:
+        if outdated:
+            n_all = len(runs_behind(looked_at))
+            counts.append(f"{len(outdated)} of {n_all} runs behind these tables ({corpus})")
+    if not counts:
         return ""
+
     text = (
-        f"{' and '.join(sentences)} were made under an earlier reading, which today's grid no longer "
+        f"{' and '.join(counts)} were made under an earlier reading, which today's grid no longer "
         "has: to be made again."
     )
     if not_looked_at:
@@ -259,44 +261,47 @@ def seeds_by_cell(cells: Iterable) -> pd.Series:
 def lost_entries(
     tables: pd.DataFrame, replacement: Iterable, today: list[TableEntry]
 ) -> pd.DataFrame:
-    """Numbers of reference tables that have more seeds than their replacement.
+    """Entries of reference tables that would lose seeds to a replacement.
 
     Parameters
     ----------
     tables : pd.DataFrame
         Reference tables of one corpus, tidy.
     replacement : Iterable
-        Table entries, or rows of observations.
+        New table entries, or new values by seed.
     today : list[TableEntry]
-        Today's grid; numbers that it does not ask for may be lost.
+        Today's grid; entries that it does not ask for may be lost.
 
     Returns
     -------
     pd.DataFrame
-        Columns `table`, `row`, `column`, `n_seeds` and `given`.
+        Columns `table`, `row`, `column`, `n_seeds` (now) and `given` (by the replacement).
     """
+    # seeds of each entry whose runs are all of today's grid
     outdated = outdated_runs(tables, today)
     is_current = [not outdated & set(runs.split()) for runs in tables.run_ids]
     n_seeds = tables[is_current].groupby(ADDRESS, sort=False).n_seeds.max()
+
+    # without tables that the replacement leaves as they are
     new_seeds = seeds_by_cell(replacement)
     is_wanted = n_seeds.index.isin(seeds_by_cell(today).index)
-    # tables that are not replaced stay as they are
     replaced_tables = new_seeds.index.get_level_values("table")
     is_replaced = n_seeds.index.get_level_values("table").isin(replaced_tables)
     n_seeds = n_seeds[is_wanted & is_replaced]
+
     both = n_seeds.to_frame().assign(given=new_seeds.reindex(n_seeds.index).fillna(0).astype(int))
     return both[both.given < both.n_seeds].reset_index()
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a68816f4
 def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
-    """Refuse a replacement that has less than the reference results of a corpus.
+    """Refuse to replace the reference results of a corpus by fewer rows or fewer seeds.
 
     Parameters
     ----------
     reference : Kept
         Reference results of a notebook at a scale.
     replacement : Iterable
-        Table entries, or rows of observations.
+        New table entries, or new values by seed.
     corpus : str
         Name of the corpus.
 
@@ -307,20 +312,22 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     """
     replacement = list(replacement)
     study = reference.tables()
-    if (study := study[study.corpus == corpus]).empty:
+    study = study[study.corpus == corpus]
+    if study.empty:
         return
     grid = current_grid(reference.notebook, reference.scale, study)
     lost = lost_entries(study, replacement, grid)
     if lost.empty:
         return
+
     # the message is about the first table that would lose something
     table = lost.table.iloc[0]
-    lost_cells = lost[lost.table == table]
+    lost_of_table = lost[lost.table == table]
     new_rows = seeds_by_cell(replacement)[table].index.get_level_values("row")
-    lost_rows = set(lost_cells.row) - set(new_rows)
+    lost_rows = set(lost_of_table.row) - set(new_rows)
     what = f"{len(lost_rows)} rows"
     if not lost_rows:
-        what = f"{len(lost_cells)} cells with up to {lost_cells.n_seeds.max()} seeds"
+        what = f"{len(lost_of_table)} cells with up to {lost_of_table.n_seeds.max()} seeds"
     raise InputError(
         f"{reference.notebook}: what is kept of {table} ({corpus}) has {what} that this would not have: give "
         "the whole grid with as many seeds, or leave out keep"
@@ -352,7 +359,10 @@ def output_folders(
     keep=False,
     yours=False,
 ) -> OutputFolders:
-    """Where a notebook reads and writes.
+    """The folders and files that a notebook reads and writes.
+
+    Results of a user go into a folder that git ignores; with `keep` they replace the reference
+    results.
 
     Parameters
     ----------
@@ -370,12 +380,12 @@ def output_folders(
     keep : bool
         Write into the reference results.
     yours : bool
-        The study has languages, texts or a reading other than the reference study's.
+        Whether the study has languages, texts or a reading other than the reference study's.
 
     Raises
     ------
     InputError
-        To `keep` what is `yours`.
+        With both `keep` and `yours`.
     """
     from xlingual_nb.runs.store import Store
 
@@ -384,19 +394,18 @@ def output_folders(
             "keep: the study that is kept has languages, texts and readings of its own: leave out keep, "
             "or languages, own and reading"
         )
+
     root = repository()
     base = root if keep else root / YOURS
-    reference = kept_study(notebook, root, scale)
-    home = Path(results or base / "results") / scale
-    pictures = Path(figures or base / "figures")
+    scale_folder = Path(results or base / "results") / scale
     return OutputFolders(
-        scale,
-        Store(store or root / "runs"),
-        home / notebook,
-        home / "verdicts.csv",
-        pictures,
-        keep,
-        reference,
+        scale=scale,
+        store=Store(store or root / "runs"),
+        tables=scale_folder / notebook,
+        verdicts=scale_folder / "verdicts.csv",
+        pictures=Path(figures or base / "figures"),
+        keep=keep,
+        reference=kept_study(notebook, root, scale),
     )
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #882dbeb1
@@ -448,7 +457,10 @@ def write_results(
     recorded=(),
     reading: str = "",
 ) -> pd.DataFrame:
-    """Write values by seed (`seeds.csv`), a file a table, and the verdicts of the whole study.
+    """Write the results of a notebook: values by seed (`seeds.csv`), a file a table, and verdicts.
+
+    Verdicts are corrected over all claims of a paper, so that those of all notebooks at this scale
+    are written again.
 
     Parameters
     ----------
@@ -459,9 +471,9 @@ def write_results(
     claims : Iterable[Claim], optional
         Claims that the notebook is about.
     recorded : iterable of str
-        Notebooks whose values by seed the claims need as well.
+        Other notebooks whose values by seed the claims need as well.
     reading : str, optional
-        Ends the names of the files of another reading.
+        Other reading of the paper, with which the files' names end, such as `-released`.
 
     Returns
     -------
@@ -474,31 +486,35 @@ def write_results(
         To keep less than the reference results have.
     """
     claims = list(claims)
-    path = at.tables / f"seeds{reading}.csv"
     if observations.empty:
         return verdicts.verdicts(observations, at.scale, claims)
-    if at.keep:
-        for corpus, part in observations.groupby("corpus"):
-            may_keep(at, part.itertuples(), corpus)
-    seeds = tables.write_seeds(observations, path)
-    for table, part in tables.tidy(seeds).groupby("table"):
-        write_table(part, at.tables, f"{table}{reading}")
-    study_home = at.tables.parent
+    if at.keep:  # never fewer seeds than before
+        for corpus, corpus_values in observations.groupby("corpus"):
+            may_keep(at, corpus_values.itertuples(), corpus)
+
+    # values by seed, then the means that they have in the file
+    seeds = tables.write_seeds(observations, at.tables / f"seeds{reading}.csv")
+    for table, means in tables.tidy(seeds).groupby("table"):
+        write_table(means, at.tables, f"{table}{reading}")
+
+    scale_folder = at.tables.parent
     notebook = at.tables.name
-    with guard(study_home):  # of two notebooks that end together the last reads what both wrote
-        judged = study_verdicts(study_home, notebook, claims, recorded, reading)
+    with guard(scale_folder):  # of two notebooks that end together the last reads what both wrote
+        judged = study_verdicts(scale_folder, notebook, claims, recorded, reading)
         if claims and not reading:
             verdicts.write(judged, at.verdicts)
-    home = repository()
-    folder = at.tables
-    shown_path = folder.relative_to(home).as_posix() if folder.is_relative_to(home) else folder.name
+
+    root = repository()
+    shown_path = at.tables.name
+    if at.tables.is_relative_to(root):
+        shown_path = at.tables.relative_to(root).as_posix()
     print(f"written to {shown_path}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
-    is_here = judged.claim.isin([c.id for c in claims])
-    return judged[is_here & judged.corpus.isin(observations.corpus)]
+    is_of_notebook = judged.claim.isin([c.id for c in claims])
+    return judged[is_of_notebook & judged.corpus.isin(observations.corpus)]
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
-    """Write a result table; say so if it had more numbers before.
+    """Write a result table, and print where it had more numbers before.
 
     Parameters
     ----------
@@ -511,10 +527,11 @@ def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
     """
     if "step" in tidy and tidy.step.isna().all():
         tidy = tidy.drop(columns="step")
+
     path = folder / f"{name}.csv"
     previous = tables.read(path) if path.is_file() else tidy[:0]
-    for corpus, part in tidy.groupby("corpus"):
-        gone = (previous.corpus == corpus).sum() - len(part)
-        if gone > 0:
-            print(f"{name} ({corpus}): {len(part)} cells replace {len(part) + gone}")
+    for corpus, entries in tidy.groupby("corpus"):
+        n_before = (previous.corpus == corpus).sum()
+        if len(entries) < n_before:
+            print(f"{name} ({corpus}): {len(entries)} cells replace {n_before}")
     tables.write(tidy, path)

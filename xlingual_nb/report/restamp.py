@@ -43,36 +43,38 @@ def reference_files(root: Path) -> list[Path]:
 
 
 def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list[tuple]:
-    """What would make the reference values of a notebook on one corpus today.
+    """Fingerprints of the code that would make a notebook's reference values on one corpus today.
 
     Parameters
     ----------
     reference : Kept
         Reference results of a notebook at a scale.
     study : DataFrame
-        Its tables on the corpus.
+        Their tables on the corpus.
     seeds : DataFrame
-        Its values by seed whose code is known.
+        Their values by seed whose code is known.
 
     Returns
     -------
     list of tuple
-        Rows of `record`.
+        Rows of `record`: scale, notebook, corpus, address of the value, fingerprint, stages.
     """
     corpus = study.corpus.iloc[0]
-    cells = select_observed(current_grid(reference.notebook, reference.scale, study), seeds)
+    today = current_grid(reference.notebook, reference.scale, study)
+    entries = select_observed(today, seeds)
     rows = []
-    for cell, fingerprint in zip(cells, code_fingerprints(cells)):
-        stages = sorted({spec.stage for spec in ancestors_by_id(cell.runs).values()})
-        key = (reference.scale, reference.notebook, corpus, *address(cell))
+    for entry, fingerprint in zip(entries, code_fingerprints(entries)):
+        stages = sorted({spec.stage for spec in ancestors_by_id(entry.runs).values()})
+        key = (reference.scale, reference.notebook, corpus, *address(entry))
         rows.append((*key, fingerprint, " ".join(stages)))
     return rows
 
 
 def record(root: Path, tell=print) -> pd.DataFrame:
-    """What would make each reference value today.
+    """Record the fingerprint of the code that would make each reference value today.
 
-    Corpora whose text or encoder is not here are left out, and told.
+    To be called before a change of code, so that `stamp` knows afterwards which values the code
+    just before the change had made. Corpora whose text or encoder is not here are left out.
 
     Parameters
     ----------
@@ -90,13 +92,13 @@ def record(root: Path, tell=print) -> pd.DataFrame:
     rows = []
     for path in reference_files(root):
         reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
-        study = reference.tables()
         seeds = tables.read_seeds(path)
         seeds = seeds[tables.is_known(seeds.made)]
+        study = reference.tables()
         study = study[study.corpus.isin(seeds.corpus)]
-        for corpus, part in study.groupby("corpus"):
+        for corpus, corpus_tables in study.groupby("corpus"):
             try:
-                rows += grid_rows(reference, part, seeds)
+                rows += grid_rows(reference, corpus_tables, seeds)
             except InputError as error:
                 tell(f"{reference.notebook} ({reference.scale}, {corpus}): left out ({error})")
     return pd.DataFrame(rows, columns=[*KEYS, "made", "stages"]).drop_duplicates(KEYS)
@@ -118,7 +120,10 @@ def stages_in_order(specs: list) -> list[str]:
 
 
 def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str, str]:
-    """Make `runs` of every stage of a store again and compare bytes; equal stages are stamped.
+    """Prove that today's code makes the same runs as before: make `runs` of every stage of a store
+    again and compare them byte for byte.
+
+    The stale runs of an equal stage count as up to date from then on.
 
     Returns
     -------
@@ -128,10 +133,12 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
     specs = list(known_specs(store)[0].values())
     outcome = {}
     for stage in stages_in_order(specs):
+        # looked up anew for each stage: an accepted stage makes the runs after it fresh
         view = StoreView(store, stage_code())
-        if all(view.state(s) == "found" for s in specs if s.stage == stage):
+        if all(view.state(spec) == "found" for spec in specs if spec.stage == stage):
             outcome[stage] = "equal"
             continue
+
         try:
             accept_stage(store, stage, runs, executor, tell)
             outcome[stage] = "equal"
@@ -142,8 +149,8 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
 
 # %% ../../nbs/lib/8100_restamp.ipynb #27607f2f
 def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd.DataFrame:
-    """Write today's digests over those of an earlier code, where all stages behind a value are
-    proved equal.
+    """Write today's code fingerprints over those of an earlier code, where all stages behind a
+    value are proved equal.
 
     Parameters
     ----------
@@ -162,24 +169,29 @@ def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd
         For every file how many values were `stamped`, and how many stay `outdated`: made by a code
         or a grid before the recorded one, or by a stage that is not proved.
     """
+    before = recorded.set_index(KEYS)
     after = record(root, tell).set_index(KEYS)
+
     counts = []
     for path in reference_files(root):
+        scale = path.parent.parent.name
+        notebook = path.parent.name
         text = path.read_text(encoding="utf-8")
         lines = list(csv.DictReader(io.StringIO(text)))
-        here = (path.parent.parent.name, path.parent.name)
-        old = recorded[(recorded.scale == here[0]) & (recorded.notebook == here[1])].set_index(KEYS)
-        stamped = 0
+        n_stamped = 0
         for line in lines:
-            key = (*here, line["corpus"], *(_value(line, name) for name in ADDRESS_COLUMNS))
-            if key not in old.index or key not in after.index:
+            labels = [_value(line, name) for name in ADDRESS_COLUMNS]
+            key = (scale, notebook, line["corpus"], *labels)
+            if key not in before.index or key not in after.index:
                 continue
+            # values that an even earlier code made keep their fingerprint
+            is_of_recorded_code = line["made"] == before.made[key]
             is_proved = set(after.stages[key].split()) <= equal
-            if is_proved and line["made"] == old.made[key]:
+            if is_of_recorded_code and is_proved:
                 line["made"] = after.made[key]
-                stamped += 1
+                n_stamped += 1
         write_atomic(path, _written(lines, text))
-        counts.append((str(path.relative_to(root)), stamped, len(lines) - stamped))
+        counts.append((str(path.relative_to(root)), n_stamped, len(lines) - n_stamped))
     return pd.DataFrame(counts, columns=["file", "stamped", "outdated"])
 
 
@@ -217,6 +229,7 @@ def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=pr
     outcome = prove_stages(store, runs, tell=tell)
     equal = {stage for stage, result in outcome.items() if result == "equal"}
     counts = stamp(root, recorded, equal, tell)
+
     line = dict(
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         runs_of_each_stage=runs,

@@ -53,11 +53,12 @@ def _digest(content) -> str:
 
 
 def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
-    """What makes the number of each table entry today, as twelve characters.
+    """Fingerprint of all that makes the number of each table entry today, as twelve characters.
 
     It covers the entry's runs and all that they are made from, with every field of their specs
-    and the code of their stages; how the number is read off them; and the data of all but the
-    first run, whose id stands beside it.
+    and the code of their stages; and how the number is read off them. The id of the first run,
+    which covers its data, stands beside the fingerprint in `seeds.csv`; ids of further runs are
+    part of it.
 
     Parameters
     ----------
@@ -71,29 +72,29 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
     """
     cells = list(cells)
     definitions = code_behind(unique_runs(cells))
-    code = {stage: digest_of(of_stage) for stage, of_stage in definitions.items()}
+    stage_digests = {stage: digest_of(code) for stage, code in definitions.items()}
+
+    # many entries share runs and functions: each is digested once
+    @cache
+    def function_digest(function):
+        return code_digest(function)
 
     @cache
-    def of_run(run):
-        stages = {spec.stage: code[spec.stage] for spec in ancestors_by_id([run]).values()}
-        return _digest(
-            [plain_value(run, with_defaults=True), stages, of_function(stage_of(run).values)]
-        )
+    def run_digest(run):
+        stages = {spec.stage: stage_digests[spec.stage] for spec in ancestors_by_id([run]).values()}
+        reader = function_digest(stage_of(run).values)
+        return _digest([plain_value(run, with_defaults=True), stages, reader])
 
-    @cache
-    def of_function(read):
-        return code_digest(read)
-
-    def of_cell(c):
-        metric = of_function(c.metric) if callable(c.metric) else c.metric
-        content = [[of_run(run) for run in c.runs], metric, c.minus, c.unit, c.amount, c.step]
+    def entry_digest(c):
+        metric = function_digest(c.metric) if callable(c.metric) else c.metric
+        content = [[run_digest(run) for run in c.runs], metric, c.minus, c.unit, c.amount, c.step]
         further_ids = [run_id(run) for run in c.runs[1:]]
         if further_ids:
             content.append(further_ids)
         return _digest(content)
 
     with one_look():
-        return [of_cell(c) for c in cells]
+        return [entry_digest(c) for c in cells]
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b00006
 PERSONAL = (
@@ -126,23 +127,25 @@ def all_reference_values(reference: Kept, corpus: str) -> pd.DataFrame:
 
 
 def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFrame:
-    """Values of the table entries that are a difference, from the two numbers that they subtract.
+    """Values of table entries that are a difference of two metrics, from reference values of both.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries.
+        Table entries; those without a difference (`minus`) are passed over.
     numbers : pd.DataFrame
-        Reference values, with `made` and `run_id`.
+        Reference values with fingerprint (`made`) and `run_id`.
 
     Returns
     -------
     pd.DataFrame
-        Only entries both of whose numbers are there.
+        Columns `made`, `run_id` and `value`; only entries both of whose numbers are there.
     """
     cells = [c for c in cells if c.minus]
     if not cells:
         return numbers[:0]
+
+    # A value is found by its fingerprint and run, whatever table it was written into.
     runs = [address(c)[-1] for c in cells]
     recorded = numbers.set_index(MADE).value
 
@@ -151,17 +154,15 @@ def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFr
 
     minuends = values_of([replace(c, minus="") for c in cells])
     subtrahends = values_of([replace(c, metric=c.minus, minus="") for c in cells])
-    frame = pd.DataFrame(
-        dict(made=code_fingerprints(cells), run_id=runs, value=minuends - subtrahends)
-    )
-    return frame.dropna()
+    made = code_fingerprints(cells)
+    return pd.DataFrame(dict(made=made, run_id=runs, value=minuends - subtrahends)).dropna()
 
 
 def matching_reference_values(
     cells: Iterable[TableEntry], reference: Kept, corpus: str
 ) -> pd.DataFrame:
-    """Reference values of table entries whose runs, code and data are as they are today
-    (`code_fingerprints`).
+    """Reference values that can be reused: those of table entries whose runs, code and data are as
+    they are today (`code_fingerprints`).
 
     Parameters
     ----------
@@ -177,16 +178,18 @@ def matching_reference_values(
     pd.DataFrame
         Values by seed, under the labels of these entries.
     """
-    if not (cells := list(cells)):
+    cells = list(cells)
+    if not cells:
         return pd.DataFrame(columns=HELD)
-    requested = pd.DataFrame([address(c) for c in cells], columns=ADDRESS_COLUMNS).assign(
-        made=code_fingerprints(cells), corpus=corpus
-    )
-    numbers = all_reference_values(reference, corpus).drop_duplicates(MADE)[
-        [*MADE, "value", "step"]
-    ]
+
+    wanted = pd.DataFrame([address(c) for c in cells], columns=ADDRESS_COLUMNS)
+    wanted = wanted.assign(made=code_fingerprints(cells), corpus=corpus)
+
+    # matched by fingerprint and run id: labels may have changed since
+    numbers = all_reference_values(reference, corpus).drop_duplicates(MADE)
+    numbers = numbers[[*MADE, "value", "step"]]
     numbers = pd.concat([differences(cells, numbers), numbers]).drop_duplicates(MADE)
-    return requested.merge(numbers, on=MADE)[HELD]
+    return wanted.merge(numbers, on=MADE)[HELD]
 
 
 def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str) -> pd.DataFrame:
@@ -206,7 +209,8 @@ def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str)
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b0000c
 def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
-    """Table entries of today's grid whose reference values would come out as they are.
+    """Table entries of today's grid whose reference values are still those of today's code, specs
+    and data.
 
     Parameters
     ----------
@@ -258,7 +262,7 @@ def with_kept(cells: list[TableEntry], at: OutputFolders, corpus: str) -> list[T
 
 
 def check_keep(source: Path, values: dict) -> None:
-    """Check that an experiment with these parameters may replace reference results.
+    """Check that an experiment with these parameters may replace reference results (`--keep`).
 
     Parameters
     ----------
@@ -272,13 +276,15 @@ def check_keep(source: Path, values: dict) -> None:
     InputError
         If it has languages, texts or a reading of its own, or would have less.
     """
+    # parameters with which the study is another one: languages, texts, reading
     defaults = default_values(source)
     notebook = source.stem
-    changed = [n for n in PERSONAL if values.get(n) != defaults.get(n)]
+    changed = [name for name in PERSONAL if values.get(name) != defaults.get(name)]
     if changed:
-        raise InputError(
-            f"{notebook}: {changed[0]}={values[changed[0]]!r} is no part of the kept study: leave out --keep"
-        )
+        setting = f"{changed[0]}={values[changed[0]]!r}"
+        raise InputError(f"{notebook}: {setting} is no part of the kept study: leave out --keep")
+
+    # what is run now, and what stays as it is, must have all that there was
     cells = cells_of(notebook, **values)
     reference = kept_study(notebook, scale=values["scale"])
     corpus = corpus_of(cells, values)
@@ -330,7 +336,8 @@ STALE = "not known: its run was stale when it was read"
 def collect_values(
     cells: list[TableEntry], reusable: pd.DataFrame, store, corpus: str
 ) -> pd.DataFrame:
-    """The reusable values, and those of the other entries from the store, with what made them.
+    """Values by seed of table entries: reusable reference values, and the others read off the
+    store's runs.
 
     Parameters
     ----------
@@ -346,18 +353,21 @@ def collect_values(
     Returns
     -------
     pd.DataFrame
-        Values by seed; `made` is `STALE` for a value read off a stale run.
+        Values by seed with the fingerprint of the code (`made`); `STALE` where a run is stale.
     """
     reusable = consistent_values(cells, reusable, store)
     missing = missing_entries(cells, reusable)
     new = observe(missing, store, corpus)
+
+    # fingerprints of the new values
     observed = select_observed(missing, new)
     view = StoreView(store, code_behind(unique_runs(observed)))
-    fingerprint_of = {}
+    fingerprints = {}
     with one_look():
         for entry, fingerprint in zip(observed, code_fingerprints(observed)):
             is_fresh = all(view.state(run) == "found" for run in entry.runs)
-            fingerprint_of[address(entry)] = fingerprint if is_fresh else STALE
-    new = new.assign(made=[fingerprint_of[key] for key in addresses(new)])
+            fingerprints[address(entry)] = fingerprint if is_fresh else STALE
+    new = new.assign(made=[fingerprints[key] for key in addresses(new)])
+
     frames = [frame for frame in (reusable, new) if len(frame)]
     return pd.concat(frames or [new], ignore_index=True)

@@ -52,12 +52,13 @@ def open_store(store: str = "", blank: bool = False):
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #219ab205
 def one_run(store, start: str):
-    """The run whose id begins with some letters.
+    """The one run of a store whose id begins with some letters.
 
     Parameters
     ----------
     store : Store
     start : str
+        Run id, or its first letters.
 
     Returns
     -------
@@ -185,15 +186,17 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
         if store:
             raise
         return print_provenance(provenance_of(run_id), as_json)
-    files = sorted(p for p in Path(row["path"]).rglob("*") if p.is_file())
-    content = row | dict(spec=json.loads(row["spec"]))
-    content["files"] = {p.relative_to(row["path"]).as_posix(): p.stat().st_size for p in files}
+
+    files = sorted(path for path in Path(row["path"]).rglob("*") if path.is_file())
+    sizes = {path.relative_to(row["path"]).as_posix(): path.stat().st_size for path in files}
+    content = row | dict(spec=json.loads(row["spec"]), files=sizes)
     if as_json:
         return print_json(content)
+
     for name in ("run_id", "stage", "state", "created", "seconds", "bytes", "path"):
         print(f"{name:<8} {content[name]}")
     print_json(content["spec"])
-    for file, size in content["files"].items():
+    for file, size in sizes.items():
         print(f"  {file}  {size}")
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8150aa03
@@ -207,9 +210,9 @@ def runs_make(run_id: RunId, store: StoreOption = ""):
 
     index = read_index(readable_root())
     spec = restored_spec(index, index.find(run_id))
-    at = Store(store or repository() / "runs")
-    run([spec], at)
-    print(short(at.path(spec)))
+    opened_store = Store(store or repository() / "runs")
+    run([spec], opened_store)
+    print(short(opened_store.path(spec)))
 
 
 @runs_app.command("index")
@@ -229,13 +232,14 @@ def runs_stale(store: StoreOption = "", as_json: Json = False):
     frame = stale_runs(open_store(store))
     if as_json:
         return print_json(rows_of(frame.drop(columns="spec")))
-    more = [why.count("; ") for why in frame.why]
-    first = []
-    for why, n in zip(frame.why, more):
-        reason = why.split("; ")[0]
-        first.append(f"{reason} (and {n} more)" if n else reason)
+
+    short_reasons = []
+    for why in frame.why:
+        first, *more = why.split("; ")
+        short_reasons.append(f"{first} (and {len(more)} more)" if more else first)
+    shown = frame.assign(run_id=frame.run_id.str[:12], why=short_reasons)
     columns = ["run_id", "stage", "state", "created", "why"]
-    print_table(frame.assign(run_id=frame.run_id.str[:12], why=first)[columns], "no run is stale")
+    print_table(shown[columns], "no run is stale")
     for (stage, state), rows in frame.groupby(["stage", "state"]):
         print(f"{len(rows)} runs of stage {stage} are {state}")
 
@@ -246,15 +250,16 @@ def runs_why(run_id: RunId, store: StoreOption = ""):
     from xlingual_nb.runs.staleness import StoreView, spec_of
     from xlingual_nb.runs.stages import stage_code
 
-    at = open_store(store)
-    row = one_run(at, run_id)
-    if row.state != "found":
+    opened_store = open_store(store)
+    row = one_run(opened_store, run_id)
+    if row.state != "found":  # unfinished or damaged
         raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
-    spec = spec_of(Path(row.path))
-    print(
-        "\n".join(reason.text for reason in StoreView(at, stage_code()).why(spec))
-        or "the run is up to date"
-    )
+
+    reasons = StoreView(opened_store, stage_code()).why(spec_of(Path(row.path)))
+    for reason in reasons:
+        print(reason.text)
+    if not reasons:
+        print("the run is up to date")
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #ba36dd61
 @runs_app.command("accept")
@@ -302,19 +307,22 @@ def runs_check(store: StoreOption = ""):
     """Read every byte of every run and compare it with its manifest."""
     from xlingual_nb.runs.store import check_runs
 
-    frame = check_runs(at := open_store(store))
-    if not len(frame):
+    opened_store = open_store(store)
+    faults = check_runs(opened_store)
+    if faults.empty:
         print("all runs are whole")
         return
-    print_table(frame)
-    damaged = frame.run_id.unique()
+
+    print_table(faults)
+    damaged = faults.run_id.unique()
     raise InputError(
-        f"{len(damaged)} runs are damaged: `{at.pruning(*damaged)}` removes them, run makes them again"
+        f"{len(damaged)} runs are damaged: `{opened_store.pruning(*damaged)}` removes them, run "
+        "makes them again"
     )
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
 def unwanted_reference_runs(scale: str, as_json: bool):
-    """Runs behind the reference results that no grid asks for today.
+    """Print which runs behind the reference results no grid asks for today, by notebook.
 
     Parameters
     ----------
@@ -329,13 +337,15 @@ def unwanted_reference_runs(scale: str, as_json: bool):
     frame = unwanted_references(repository(), [scale])
     if as_json:
         return print_json(rows_of(frame))
-    was_planned = frame["not looked at"] == ""
-    is_left = frame.unwanted > 0
+
+    has_unwanted = frame.unwanted > 0
     columns = ["notebook", "corpus", "runs", "unwanted"]
-    print_table(frame[is_left][columns], f"every reference run is wanted at scale {scale}")
-    for row in frame[~was_planned].itertuples():
-        print(f"not looked at: {row.notebook} ({row.corpus}): {row[-1]}")
-    if is_left.any():
+    print_table(frame[has_unwanted][columns], f"every reference run is wanted at scale {scale}")
+
+    # grids that could not be built: most often the data are not here
+    for row in rows_of(frame[frame["not looked at"] != ""]):
+        print(f"not looked at: {row['notebook']} ({row['corpus']}): {row['not looked at']}")
+    if has_unwanted.any():
         print(f"`xlingual run NOTEBOOK --scale {scale} --keep` makes a notebook's results again")
 
 
@@ -360,10 +370,11 @@ def runs_unwanted(
 
     if reference:
         return unwanted_reference_runs(check_scale(scale or "laptop"), as_json)
-    at = open_store(store)
+
+    opened_store = open_store(store)
     scales = [check_scale(scale)] if scale else list(SCALES)
     wanted_ids, not_planned = wanted_runs(scales, seeds)
-    frame = unwanted_runs(at, wanted_ids)
+    frame = unwanted_runs(opened_store, wanted_ids)
     if as_json:
         return print_json(rows_of(frame.drop(columns="spec")))
     columns = ["run_id", "stage", "created", "bytes"]
@@ -393,16 +404,21 @@ def runs_prune(
     from xlingual_nb.runs.staleness import stale_runs
     from xlingual_nb.runs.store import prune_locks, prune_runs
 
-    at = open_store(store)
-    doomed = [one_run(at, r).run_id for r in run_id or []]
+    opened_store = open_store(store)
+    run_ids = [one_run(opened_store, start).run_id for start in run_id or []]
     if stale:
-        doomed += list(stale_runs(at).query("state == 'stale'").run_id)
-    locks = prune_locks(at, dry)
-    halves = half_written(repository())
-    gone = prune_runs(at, doomed, days, dry)
-    for path in () if dry else halves:
-        path.unlink(missing_ok=True)
+        run_ids += list(stale_runs(opened_store).query("state == 'stale'").run_id)
+
+    # with --dry nothing is removed
+    locks = prune_locks(opened_store, dry)
+    notebooks = half_written(repository())
+    runs = prune_runs(opened_store, run_ids, days, dry)
+    if not dry:
+        for path in notebooks:
+            path.unlink(missing_ok=True)
+
+    done = "would go" if dry else "removed"
     print(
-        f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB; "
-        f"{len(locks)} locks of dead processes, {len(halves)} half-written notebooks"
+        f"{len(runs)} runs {done}, {runs['bytes'].sum() / 1e6:.1f} MB; "
+        f"{len(locks)} locks of dead processes, {len(notebooks)} half-written notebooks"
     )

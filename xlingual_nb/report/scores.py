@@ -40,7 +40,7 @@ TEXTS = ("side", "above_baseline", "by_language", "carried_by", "note")
 
 
 def read_verdicts(results: Path) -> pd.DataFrame:
-    """All `results/<scale>/verdicts.csv` as one frame.
+    """The verdict tables of all scales (`results/SCALE/verdicts.csv`) as one.
 
     Parameters
     ----------
@@ -52,19 +52,19 @@ def read_verdicts(results: Path) -> pd.DataFrame:
     pd.DataFrame
         With a column `scale`, in order of size; without rows where nothing was run.
     """
-    files = {p.parent.name: p for p in Path(results).glob("*/verdicts.csv")}
-    texts = dict.fromkeys(TEXTS, "")
-    frames = [
-        pd.read_csv(files[s], dtype={"claim": str}).fillna(texts).assign(scale=s)
-        for s in by_scale(files)
-    ]
+    files = {path.parent.name: path for path in Path(results).glob("*/verdicts.csv")}
+    empty_texts = dict.fromkeys(TEXTS, "")  # in columns of text an empty field is no NaN
+    frames = []
+    for scale in by_scale(files):
+        frame = pd.read_csv(files[scale], dtype={"claim": str})
+        frames.append(frame.fillna(empty_texts).assign(scale=scale))
     if not frames:
         return pd.DataFrame(columns=["claim", "paper", "where", "corpus", "verdict", "scale"])
     return pd.concat(frames, ignore_index=True)
 
 # %% ../../nbs/lib/8110_scores.ipynb #81100008
 def score(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """How many claims have each verdict.
+    """How many claims have each verdict, by paper, scale and corpus.
 
     Parameters
     ----------
@@ -74,14 +74,13 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a paper, scale and corpus.
+        A row a paper, scale and corpus, a column a verdict; `claims` is their sum.
     """
-    keys = [c for c in ("paper", "scale", "corpus") if c in verdicts]
-    counts = (
-        verdicts.groupby(keys, sort=False, dropna=False)["verdict"]
-        .value_counts()
-        .unstack(fill_value=0)
-    )
-    others = [c for c in counts.columns if c not in MARKS]
+    keys = [name for name in ("paper", "scale", "corpus") if name in verdicts]
+    by_group = verdicts.groupby(keys, sort=False, dropna=False)["verdict"]
+    counts = by_group.value_counts().unstack(fill_value=0)
+
+    # all verdicts that there are, in their usual order; then any of an earlier version
+    others = [name for name in counts.columns if name not in MARKS]
     counts = counts.reindex(columns=[*MARKS, *others], fill_value=0)
     return counts.assign(claims=counts.sum(axis=1)).reset_index().rename_axis(None, axis=1)

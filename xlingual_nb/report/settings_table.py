@@ -67,7 +67,7 @@ def setting_name(key: str) -> str:
 
 # %% ../../nbs/lib/8130_settings_table.ipynb #8130ab06
 def settings_of(record) -> dict | None:
-    """Fields of a record that say something, by name.
+    """Settings of a record by name, to be shown in a table.
 
     Parameters
     ----------
@@ -77,13 +77,14 @@ def settings_of(record) -> dict | None:
     Returns
     -------
     dict or None
-        Without fields at a default of 0, None, False or nothing. None where `record` is a plain
-        value.
+        Of a dataclass, without fields whose default is off (0, None, False, empty) and that are at
+        it. None where `record` is a plain value.
     """
     if isinstance(record, dict):
         return record
-    if hasattr(record, "_asdict"):
+    if hasattr(record, "_asdict"):  # a named tuple
         return record._asdict()
+
     if is_dataclass(record):
         values = {}
         for field in fields(record):
@@ -94,14 +95,15 @@ def settings_of(record) -> dict | None:
         if values.get("steps") and values.get("epochs") == 0:
             del values["epochs"]  # training is as long as its steps say
         return values
+
     is_pairs = isinstance(record, tuple) and all(
-        isinstance(x, tuple) and len(x) == 2 for x in record
+        isinstance(member, tuple) and len(member) == 2 for member in record
     )
     return dict(record) if record and is_pairs else None
 
 
 def value_text(value) -> str:
-    """A value of the settings in words.
+    """A value of a setting for a reader: `yes`, `1,000`, `0.0003`, `none`, `en, de`.
 
     Parameters
     ----------
@@ -110,9 +112,10 @@ def value_text(value) -> str:
     """
     if settings_of(value) is not None:
         return f"({settings_text(value)})"
+
     if value is None or value == () or value == "":
         return "none"
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before int, of which bool is a kind
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"

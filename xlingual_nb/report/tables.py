@@ -37,17 +37,18 @@ COLUMNS = [
 
 # %% ../../nbs/lib/8020_tables.ipynb #1acbad47
 def check_observations(observations) -> pd.DataFrame:
-    """Values by seed with all columns, checked.
+    """Values by seed (observations), checked, with all columns.
 
     Parameters
     ----------
     observations : DataFrame
-        Values by seed.
+        Values by seed: a row a table entry and seed.
 
     Returns
     -------
     pd.DataFrame
-        Columns `OBSERVED`, `step` and `made`; `made` is empty where it is not known.
+        Columns `OBSERVED`, `step` and `made`, the fingerprint of the code; empty where it is not
+        known.
 
     Raises
     ------
@@ -60,14 +61,17 @@ def check_observations(observations) -> pd.DataFrame:
             f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
             f"{', '.join(OBSERVED)}"
         )
+
     frame = observations.assign(
         step=observations.get("step", float("nan")), made=observations.get("made", "")
     )
     frame = frame[[*OBSERVED, "step", "made"]].drop_duplicates()
-    twice = frame[frame.duplicated(["paper", "table", "row", "column", "corpus", "seed", "step"])]
-    if len(twice):
-        cell = " / ".join(map(str, twice.iloc[0][OBSERVED[:6]]))
-        raise InputError(f"observations hold two values for {cell}: give one run a seed")
+
+    keys = ["paper", "table", "row", "column", "corpus", "seed", "step"]
+    duplicates = frame[frame.duplicated(keys)]
+    if len(duplicates):
+        entry = " / ".join(map(str, duplicates.iloc[0][OBSERVED[:6]]))
+        raise InputError(f"observations hold two values for {entry}: give one run a seed")
     return frame
 
 # %% ../../nbs/lib/8020_tables.ipynb #7b22610c
@@ -84,30 +88,46 @@ def published_tables(frame) -> list[tuple[str, str]]:
 
 # %% ../../nbs/lib/8020_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
-    """The rows as the papers print rows and columns, or what stands in for them; then by step.
+    """A result table in the order in which the papers print rows and columns.
+
+    Points of a training curve are ordered by step. Labels that no paper prints come last, by
+    alphabet; a language of ours stands where the paper has the one that it replaces.
 
     Parameters
     ----------
     frame : DataFrame
-        A result table.
+        A result table, or values by seed.
     """
 
     def rank(kind):
-        order = {}
+        """Sort key of each line by its `row` or `column`: (position in print, label)."""
+        positions = {}
         for paper, table in published_tables(frame):
-            for i, label in enumerate(published(paper, table)[kind].unique()):
-                order[paper, table, label] = i
-        cells = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
-        words = {cell: stand_in(cell[0]).printed(*cell[1:]) for cell in set(cells)}
-        return [(order.get((*cell[:2], words[cell]), len(order)), cell[2]) for cell in cells]
+            for position, label in enumerate(published(paper, table)[kind].unique()):
+                positions[paper, table, label] = position
 
-    keys = dict(_row=rank("row"), _column=rank("column"))
-    by = ["paper", "table", "corpus", "_row", *(["step"] if "step" in frame else []), "_column"]
-    return frame.assign(**keys).sort_values(by, ignore_index=True).drop(columns=list(keys))
+        labels = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
+        printed = {}
+        for paper, table, label in set(labels):
+            printed[paper, table, label] = stand_in(paper).printed(table, label)
+
+        ranks = []
+        for paper, table, label in labels:
+            key = (paper, table, printed[paper, table, label])
+            ranks.append((positions.get(key, len(positions)), label))
+        return ranks
+
+    frame = frame.assign(_row=rank("row"), _column=rank("column"))
+    step = ["step"] if "step" in frame else []
+    frame = frame.sort_values(
+        ["paper", "table", "corpus", "_row", *step, "_column"], ignore_index=True
+    )
+    return frame.drop(columns=["_row", "_column"])
 
 # %% ../../nbs/lib/8020_tables.ipynb #b86a1b9d
 def tidy(observations) -> pd.DataFrame:
-    """Means over seeds.
+    """The result table of values by seed: mean, standard deviation and published value of each
+    entry.
 
     Parameters
     ----------
@@ -117,7 +137,7 @@ def tidy(observations) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Columns `COLUMNS`, and `step` where there are curves; `sd` is NaN with one seed,
+        Columns `COLUMNS`, and `step` where there are training curves; `sd` is NaN with one seed,
         `published` where the paper prints nothing.
     """
     frame = check_observations(observations).sort_values("seed")
@@ -126,16 +146,19 @@ def tidy(observations) -> pd.DataFrame:
     def shorten_ids(ids):
         return " ".join(dict.fromkeys(str(i)[:12] for i in ids))
 
-    cells = frame.groupby(keys, dropna=False, sort=False)
-    means = cells.agg(
+    entries = frame.groupby(keys, dropna=False, sort=False)
+    means = entries.agg(
         value=("value", "mean"),
         sd=("value", "std"),
         n_seeds=("seed", "nunique"),
         run_ids=("run_id", shorten_ids),
     ).reset_index()
-    means["published"] = [printed_value(*cell) for cell in means[keys[:4]].itertuples(index=False)]
-    step = ["step"] if means.step.notna().any() else []
-    return in_order(means[COLUMNS[:5] + step + COLUMNS[5:]])
+
+    addresses = means[["paper", "table", "row", "column"]].itertuples(index=False)
+    means["published"] = [printed_value(*address) for address in addresses]
+    has_curves = means.step.notna().any()
+    columns = [*keys, *COLUMNS[5:]] if has_curves else COLUMNS
+    return in_order(means[columns])
 
 # %% ../../nbs/lib/8020_tables.ipynb #6702204b
 def text(frame, digits: int = 6) -> str:
@@ -154,7 +177,7 @@ def text(frame, digits: int = 6) -> str:
 def read(
     path, columns=tuple(COLUMNS), numbers=("value", "sd", "published", "step")
 ) -> pd.DataFrame:
-    """A result table, as `write` leaves it.
+    """Read a result table, or another table with given columns, from a CSV file.
 
     Parameters
     ----------
@@ -163,7 +186,7 @@ def read(
     columns : sequence of str
         Columns that it must have.
     numbers : sequence of str
-        Columns in which empty is NaN.
+        Columns of numbers, in which an empty field is NaN; elsewhere it is the empty string.
 
     Raises
     ------
@@ -178,6 +201,7 @@ def read(
         raise InputError(
             f"{path}: cannot be read as a result table ({error}): delete it and run again"
         ) from error
+
     missing = [c for c in columns if c not in frame]
     if missing:
         raise InputError(f"{path}: column {missing[0]!r} is missing: delete the file and run again")
@@ -201,8 +225,8 @@ def result_files(folder: Path) -> list[Path]:
 
 # %% ../../nbs/lib/8020_tables.ipynb #16e01a8c
 def write(tidy, path) -> Path:
-    """Write results into a file, atomically: rows of the same paper, table and corpus are
-    replaced, all others stay.
+    """Write means over seeds into a CSV file, atomically: rows of the same paper, table and corpus
+    are replaced, all others stay.
 
     Parameters
     ----------
@@ -218,7 +242,7 @@ def write(tidy, path) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with guard(path.parent):
+    with guard(path.parent):  # two notebooks may write into one file
         untouched = beside_new(read(path), tidy) if path.exists() else tidy[:0]
         if len(untouched):
             tidy = in_order(pd.concat([untouched, tidy], ignore_index=True))
@@ -242,7 +266,7 @@ def beside_new(old, new) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
-    """Values by seed, as `write_seeds` leaves them.
+    """Read values by seed from a CSV file that `write_seeds` wrote, to the last digit.
 
     Parameters
     ----------
@@ -259,17 +283,24 @@ def read_seeds(path) -> pd.DataFrame:
     InputError
         If the file holds anything else.
     """
-    numbers = {c: [""] for c in ("value", "step")}
-    exactly = dict(
-        float_precision="round_trip", keep_default_na=False, na_values=numbers, dtype={"made": str}
-    )
     try:
-        frame = pd.read_csv(path, encoding="utf-8", **exactly)
+        frame = pd.read_csv(
+            path,
+            encoding="utf-8",
+            float_precision="round_trip",
+            # a row labelled `NA` or `None` stays text; a fingerprint of digits too
+            keep_default_na=False,
+            na_values={"value": [""], "step": [""]},
+            dtype={"made": str},
+        )
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as values by seed ({error}): delete it and run again"
         ) from error
-    return check_observations(frame.astype({"step": float}) if "step" in frame else frame)
+
+    if "step" in frame:  # without gaps it is read as integers
+        frame = frame.astype({"step": float})
+    return check_observations(frame)
 
 
 def is_known(made) -> pd.Series:
@@ -297,13 +328,15 @@ def write_seeds(observations, path) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        What the file holds then, so that what is made from it can be made again.
+        What the file holds afterwards, rounded as there: tables made from it now and later are
+        equal.
     """
     path = Path(path)
     frame = check_observations(observations)
     frame = frame.assign(made=frame.made.replace("", NOT_RECORDED))
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with guard(path.parent):
+    with guard(path.parent):  # two notebooks may write into one file
         untouched = beside_new(read_seeds(path), frame) if path.exists() else frame[:0]
         if len(untouched):
             frame = pd.concat([untouched, frame], ignore_index=True)
@@ -312,7 +345,8 @@ def write_seeds(observations, path) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #d56c5f50
 def cell(mean, sd, column) -> str:
-    """A number as a table shows it: two places for scores, three digits for perplexities, ± sd.
+    """A number as a table shows it: two decimals for scores, three digits for perplexities:
+    `0.46 ±0.02`.
 
     Parameters
     ----------
@@ -326,16 +360,18 @@ def cell(mean, sd, column) -> str:
     if pd.isna(mean):
         return ""
 
-    def form(x):
+    def rounded(x):
         if "Perpl." not in column:
             return f"{x:.2f}"
         return f"{x:.3g}" if x < 1000 else f"{x:.0f}"
 
-    return form(mean) + (f" ±{form(sd)}" if pd.notna(sd) else "")
+    if pd.isna(sd):
+        return rounded(mean)
+    return f"{rounded(mean)} ±{rounded(sd)}"
 
 # %% ../../nbs/lib/8020_tables.ipynb #7030e427
 def beside_published(tidy, reference=None) -> pd.DataFrame:
-    """One table, ours beside the published values, as strings.
+    """A result table for reading: our values beside the published ones, as strings.
 
     Parameters
     ----------
@@ -353,24 +389,27 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     for paper, table in published_tables(tidy):
         for r in published(paper, table).itertuples():
             published_sd[r.row, r.column] = r.sd
+
     # reference values of the rows and columns that the user has
     shared = tidy[COLUMNS[:5]].merge(tidy[:0] if reference is None else reference)
     has_several_corpora = tidy.corpus.nunique() > 1
     ours = "yours" if len(shared) else "ours"
-    texts = {}  # {(column, ours or published): {row: text}}
 
-    def put(value, heading, mean, sd):
-        of_column = texts.setdefault((value.column, heading), {})
-        of_column[value.row] = cell(mean, sd, value.column)
+    texts = {}  # {(column, heading): {row: text}}
 
-    for value in tidy.itertuples():
-        put(value, value.corpus if has_several_corpora else ours, value.value, value.sd)
-        sd = published_sd.get((value.row, value.column))
-        put(value, "published", value.published, sd)
-    for value in shared.itertuples():
-        heading = f"{value.corpus}, kept" if has_several_corpora else "kept"
-        put(value, heading, value.value, value.sd)
+    def put(entry, heading, mean, sd):
+        column_texts = texts.setdefault((entry.column, heading), {})
+        column_texts[entry.row] = cell(mean, sd, entry.column)
 
+    for entry in tidy.itertuples():
+        put(entry, entry.corpus if has_several_corpora else ours, entry.value, entry.sd)
+        sd = published_sd.get((entry.row, entry.column))
+        put(entry, "published", entry.published, sd)
+    for entry in shared.itertuples():
+        heading = f"{entry.corpus}, kept" if has_several_corpora else "kept"
+        put(entry, heading, entry.value, entry.sd)
+
+    # under each column ours first, then the reference results, then the published values
     column_order = list(tidy.column.unique())
 
     def rank(key):
@@ -441,8 +480,8 @@ FEWEST_ROWS = 8  # that tell how much seeds differ in a column
 def typical_variances(frame) -> dict[tuple[str, bool], float]:
     """The typical variance over seeds of each column, of the values and of their logarithms.
 
-    The geometric mean over the rows of trained models whose seeds differ, unbiased if they are
-    normal.
+    The geometric mean of the variances of all rows of trained models whose seeds differ; unbiased
+    for normal values, since the expected logarithm of a sample variance (digamma) is corrected for.
 
     Parameters
     ----------
@@ -460,16 +499,22 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
     trained = frame[frame.step.isna() & ~frame.row.map(is_floor)]
     variances = {}
     for is_log in (False, True):
-        values = trained.value.where(trained.value > 0) if is_log else trained.value
-        logs = trained.assign(value=np.log(values) if is_log else values).dropna(subset=["value"])
-        cells = logs.groupby(["column", "table", "row"]).value.agg(["var", "count", "mean"])
-        rounding = (LEAST * cells["mean"].abs()) ** 2
-        cells = cells[(cells["count"] > 1) & (cells["var"] > rounding)]
-        df = cells["count"] - 1
-        cells["log"] = np.log(cells["var"]) - digamma(df / 2) + np.log(df / 2)
-        for column, part in cells.groupby("column"):
-            if len(part) >= FEWEST_ROWS:
-                variances[column, is_log] = float(np.exp(part["log"].mean()))
+        values = trained.value
+        if is_log:
+            values = np.log(values.where(values > 0))
+        entries = trained.assign(value=values).dropna(subset=["value"])
+        entries = entries.groupby(["column", "table", "row"]).value.agg(["var", "count", "mean"])
+
+        # without rows whose seeds differ by rounding alone
+        rounding = (LEAST * entries["mean"].abs()) ** 2
+        entries = entries[(entries["count"] > 1) & (entries["var"] > rounding)]
+
+        # E[log s²] = log σ² + digamma(df / 2) - log(df / 2)
+        df = entries["count"] - 1
+        entries["log"] = np.log(entries["var"]) - digamma(df / 2) + np.log(df / 2)
+        for column, column_entries in entries.groupby("column"):
+            if len(column_entries) >= FEWEST_ROWS:
+                variances[column, is_log] = float(np.exp(column_entries["log"].mean()))
     return variances
 
 # %% ../../nbs/lib/8020_tables.ipynb #dc8e5ca1
@@ -477,24 +522,34 @@ PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 T
 
 
 def as_printed(table, n=5) -> pd.DataFrame:
-    """Values by seed whose means and standard deviations are those of a table of D.
+    """Made-up values by seed with the means and standard deviations that a table of Dufter and
+    Schütze (2020) prints: what the claims would say of the paper's own numbers.
 
     Parameters
     ----------
     table : str
-        Name of a table of D.
+        Name of a table of the paper.
     n : int
         Number of seeds.
+
+    Returns
+    -------
+    pd.DataFrame
+        Observations on the corpus `printed`.
     """
-    shape = np.linspace(-1, 1, n)
+    # n equally spaced values with mean 0 and standard deviation 1
+    z_scores = np.linspace(-1, 1, n)
+    z_scores = z_scores / z_scores.std(ddof=1)
+
     rows = []
-    shape = shape / shape.std(ddof=1)
     for label, cells in published("dufter2020", table).groupby("row", sort=False):
-        spread = cells.set_index("column").sd.fillna(0.02)
-        if "µ" in spread:
-            spread["µ"] = spread[PARTS].mean() / 2
+        sds = cells.set_index("column").sd.fillna(0.02)
+        if "µ" in sds:  # printed without: µ is the mean of several scores, so it varies less
+            sds["µ"] = sds[PARTS].mean() / 2
         for c in cells.itertuples():
-            values = c.value + spread[c.column] * (shape[::-1] if c.column == PARTS[0] else shape)
-            at = ("dufter2020", table, label, c.column, "printed")
-            rows += [(*at, seed, value, f"{label}, {seed}") for seed, value in enumerate(values)]
+            # one part of µ falls where the others rise
+            deviations = sds[c.column] * (z_scores[::-1] if c.column == PARTS[0] else z_scores)
+            address = ("dufter2020", table, label, c.column, "printed")
+            for seed, value in enumerate(c.value + deviations):
+                rows.append((*address, seed, value, f"{label}, {seed}"))
     return pd.DataFrame(rows, columns=OBSERVED).assign(step=np.nan)

@@ -10,6 +10,7 @@ __all__ = ['UsageError', 'FIGURE_SUFFIXES', 'line_of', 'interrupted_message', 'e
 # %% ../../nbs/lib/8130_terminal.ipynb #6b8871c6
 import json
 import os
+from math import isnan
 from pathlib import Path
 
 import typer
@@ -142,7 +143,8 @@ def print_json(content) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #81300020
 def bar_lines(frame, width: int = 40) -> list[str]:
-    """A line a row of a result table: its label, a bar with a `|` at the published value, and numbers.
+    """A bar chart of one column of a result table in characters, a line a row: label, a bar with a
+    `|` at the published value, and the numbers.
 
     Parameters
     ----------
@@ -151,19 +153,21 @@ def bar_lines(frame, width: int = 40) -> list[str]:
     width : int
         Characters of the longest bar.
     """
-    top = max(frame.value.max(), frame.published.max(), 1e-9)
+    highest = max(frame.value.max(), frame.published.max(), 1e-9)
     label_width = max(map(len, frame.row))
+
     lines = []
-    for each in frame.itertuples():
-        bar = list("█" * round(max(each.value, 0) / top * width)) + [" "] * (width + 1)
-        bar = bar[: width + 1]
-        numbers = f"{each.value:.2f}"
-        if each.n_seeds > 1:
-            numbers += f" ± {each.sd:.2f} (n = {each.n_seeds})"
-        if each.published == each.published:
-            bar[round(each.published / top * width)] = "|"
-            numbers += f", published {each.published:.2f}"
-        lines.append(f"  {each.row:<{label_width}} {''.join(bar)} {numbers}")
+    for entry in frame.itertuples():
+        n_filled = round(max(entry.value, 0) / highest * width)
+        # one character more than the longest bar: the mark of the highest value stands there
+        bar = list(("█" * n_filled).ljust(width + 1))
+        numbers = f"{entry.value:.2f}"
+        if entry.n_seeds > 1:
+            numbers += f" ± {entry.sd:.2f} (n = {entry.n_seeds})"
+        if not isnan(entry.published):
+            bar[round(entry.published / highest * width)] = "|"
+            numbers += f", published {entry.published:.2f}"
+        lines.append(f"  {entry.row:<{label_width}} {''.join(bar)} {numbers}")
     return lines
 
 
@@ -224,34 +228,38 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #e7cd7189
 def listing() -> dict:
-    """Experiments with the scales that they were run at, papers with their tables and claims, and
-    files of results.
+    """What `xlingual list` shows: experiments with the scales that they were run at, papers with
+    their tables and number of claims, and files of results.
     """
     from xlingual_nb.papers import published
     from xlingual_nb.report.checkout import YOURS, readable_root
     from xlingual_nb.report.notebooks import experiments, heading
 
     root = readable_root()
-    homes = [root / "results", root / YOURS / "results"]
-    user_results = []
+    folders = [root / "results", root / YOURS / "results"]
+
+    # a run leaves its notebook in results/SCALE/NOTEBOOK
+    notebooks = []
     for name, path in experiments().items():
         scales = set()
-        for home in homes:
-            scales |= {copy.parents[1].name for copy in home.glob(f"*/{name}/{name}.ipynb")}
+        for folder in folders:
+            scales |= {copy.parents[1].name for copy in folder.glob(f"*/{name}/{name}.ipynb")}
         title, about = heading(path)
-        user_results.append(dict(name=name, title=title, about=about, run_at=sorted(scales)))
-    papers = [
-        dict(paper=p, claims=len(published.claims(p)), tables=list(published.tables(p)))
-        for p in published.papers()
-    ]
-    files = [
-        p.relative_to(root).as_posix() for home in homes for p in sorted(home.glob("*/**/*.csv"))
-    ]
-    return dict(experiments=user_results, papers=papers, results=files)
+        notebooks.append(dict(name=name, title=title, about=about, run_at=sorted(scales)))
+
+    papers = []
+    for paper in published.papers():
+        n_claims = len(published.claims(paper))
+        papers.append(dict(paper=paper, claims=n_claims, tables=list(published.tables(paper))))
+
+    files = []
+    for folder in folders:
+        files += [path.relative_to(root).as_posix() for path in sorted(folder.glob("*/**/*.csv"))]
+    return dict(experiments=notebooks, papers=papers, results=files)
 
 
 def print_listing(content: dict) -> None:
-    """Print experiments, papers and results.
+    """Print what `xlingual list` shows: experiments, papers and results.
 
     Parameters
     ----------
@@ -286,10 +294,10 @@ def parameters_of(name: str) -> dict:
     from xlingual_nb.report.notebook_parameters import parameters
     from xlingual_nb.report.notebooks import heading, resolve
 
-    parameters_found = parameters(path := resolve(name)).values()
-    rows = [
-        dict(name=p.name, kind=p.kind, default=p.default, meaning=p.help) for p in parameters_found
-    ]
+    path = resolve(name)
+    rows = []
+    for p in parameters(path).values():
+        rows.append(dict(name=p.name, kind=p.kind, default=p.default, meaning=p.help))
     return dict(name=path.stem, title=heading(path)[0], parameters=rows)
 
 
@@ -309,7 +317,9 @@ def print_parameters(content: dict) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #f019957b
 def check_out(path, option: str = "--out") -> None:
-    """Check that a file can be written; an earlier one is left as it is.
+    """Check that a file can be written, before what goes into it is computed.
+
+    A file that is there already is left as it is.
 
     Parameters
     ----------
@@ -324,14 +334,15 @@ def check_out(path, option: str = "--out") -> None:
     """
     if path.is_dir():
         raise InputError(f"{option} {path} is a folder: name a file in it")
-    new = not path.exists()
+
+    is_new = not path.exists()
     try:
-        open(path, "ab").close()
+        open(path, "ab").close()  # for appending: does not empty the file
     except OSError as error:
         raise InputError(
             f"{option} {path} cannot be written ({error.strerror}): name another file"
         ) from None
-    if new:
+    if is_new:
         path.unlink()
 
 
@@ -420,13 +431,14 @@ def short(path: Path) -> str:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #ea961fa5
 def check_stage(stage: str, frame) -> None:
-    """Check the name of a stage.
+    """Check that there is a stage of this name, such as `pretrain`.
 
     Parameters
     ----------
     stage : str
+        What `--stage` was given.
     frame : DataFrame
-        From `list_runs`: its stages count too.
+        The store's runs (`list_runs`). Their stages count too: the code may have them no more.
 
     Raises
     ------
@@ -440,6 +452,7 @@ def check_stage(stage: str, frame) -> None:
     from xlingual_nb import experiments
     from xlingual_nb.runs.stages import declared_stages
 
+    # a stage is declared where its module is imported
     for module in iter_modules(experiments.__path__):
         import_module(f"{experiments.__name__}.{module.name}")
     stages = sorted({*declared_stages(), *frame.stage} - {""})

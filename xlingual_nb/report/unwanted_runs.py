@@ -41,7 +41,7 @@ def corpora_at(scale: str) -> list[str]:
 def wanted_runs(
     scales: Iterable[str] = tuple(SCALES), seeds: int = 0
 ) -> tuple[set[str], list[str]]:
-    """Runs that the notebooks' grids ask for today, with all that these read.
+    """Ids of the runs that the notebooks' grids ask for today, with all runs that these read.
 
     Parameters
     ----------
@@ -57,16 +57,17 @@ def wanted_runs(
     not_planned : list of str
         Grids that could not be built, with the reason: most often the data are not here.
     """
-    texts = []
+    scales_and_corpora = []
     for scale in scales:
-        texts += [(scale, corpus) for corpus in corpora_at(scale)]
+        scales_and_corpora += [(scale, corpus) for corpus in corpora_at(scale)]
+
     ids = set()
     not_planned = []
     with one_look():
-        for (scale, corpus), notebook in product(texts, experiments_with_grid()):
+        for (scale, corpus), notebook in product(scales_and_corpora, experiments_with_grid()):
             try:
-                cells = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
-                ids |= set(ancestors_by_id(unique_runs(cells)))
+                entries = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
+                ids |= set(ancestors_by_id(unique_runs(entries)))
             except InputError as error:
                 # a study need not have every corpus of the others
                 if "does not exist" not in str(error):
@@ -95,8 +96,10 @@ def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
 
 
 def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.DataFrame:
-    """How many runs behind the reference results the grids of today ask for no more: after a change
-    of sizes or specs, what would have to be made again.
+    """How many runs behind the reference results today's grids no longer ask for, by notebook,
+    scale and corpus.
+
+    After a change of sizes or specs these are the results that would have to be made again.
 
     Parameters
     ----------
@@ -114,14 +117,15 @@ def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.D
     values = reference_values(root)
     values = values[values.scale.isin(list(scales))]
     rows = []
-    for (notebook, scale, corpus), part in values.groupby(["notebook", "scale", "corpus"]):
-        cited = set(part.run)
+    for (notebook, scale, corpus), study in values.groupby(["notebook", "scale", "corpus"]):
+        runs = set(study.run)
+        n_unwanted = 0
+        reason = ""
         try:
-            n_unwanted = len(cited - set(grid_specs(root, scale, notebook, corpus)))
-            reason = ""
+            n_unwanted = len(runs - set(grid_specs(root, scale, notebook, corpus)))
         except InputError as error:
-            n_unwanted = 0
             reason = str(error)
-        rows.append((notebook, scale, corpus, len(cited), n_unwanted, reason))
+        rows.append((notebook, scale, corpus, len(runs), n_unwanted, reason))
+
     columns = ["notebook", "scale", "corpus", "runs", "unwanted", "not looked at"]
     return pd.DataFrame(rows, columns=columns)

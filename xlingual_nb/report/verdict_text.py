@@ -161,31 +161,38 @@ def shown_languages(row) -> str:
 
 
 def as_text(frame) -> pd.DataFrame:
-    """The verdicts for reading: the claim in words, effect with interval, margin, p, published
-    effect and power, as strings; the note also has the claim's amendments.
+    """The verdict table for reading: claims in words, numbers as strings with few digits.
 
     Parameters
     ----------
     frame : DataFrame
-        A verdict table, columns `COLUMNS`.
+        A verdict table (`verdicts.COLUMNS`), a row a claim and corpus.
+
+    Returns
+    -------
+    DataFrame
+        Likewise; the note also has the claim's amendments.
     """
-    says = {c.id: c.says for c in published.claims()}
-    changed = amendments()
-
-    def interval(r):
-        return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
-
+    statements = {c.id: c.says for c in published.claims()}
+    amended = amendments()
     rows = list(frame.itertuples())
-    notes = ["; ".join(filter(None, (r.note, changed.get(r.claim)))) for r in rows]
+
+    effects = []
+    notes = []
+    for r in rows:
+        interval = f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
+        effects.append(in_digits(r.effect) + interval)
+        notes.append("; ".join(filter(None, (r.note, amended.get(r.claim)))))
+
     return pd.DataFrame(
         {
             "id": frame.claim,
-            "claim": frame.claim.map(says).fillna(frame.claim),
+            "claim": frame.claim.map(statements).fillna(frame.claim),
             "whose": frame.whose,
             "where": frame["where"],
             "corpus": frame.corpus,
             "verdict": frame.verdict,
-            "effect [95%]": [in_digits(r.effect) + interval(r) for r in rows],
+            "effect [95%]": effects,
             "margin": [shown_margin(r) for r in rows],
             "p": [shown_p(r) for r in rows],
             "n": frame.n_seeds,

@@ -92,41 +92,43 @@ COLUMNS = [
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #c828c075
 def seeds_wanted(outcomes, levels: Levels) -> str:
-    """How many more seeds (of a correlation, rows) would decide a claim with a chance of .8, as
-    text.
+    """How many more seeds (of a correlation, rows) would decide a claim with power .8, as text.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         Results of the claim's tests.
     levels : Levels
-        What Holm's correction leaves to the claim.
+        Significance levels that Holm's correction leaves to the claim.
 
     Returns
     -------
     str
-        For the claim where every effect lies inside its region; else against it, for which one
-        test is enough.
+        Such as `about 4 more seeds would decide it, against the claim, if effect and spread are as
+        they look`.
     """
 
     def seeds_for(o, distances, level):
         return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
 
-    fallen = [o for o in outcomes if min(o.distances()) <= 0]
-    if fallen:
+    # A distance below 0 is the observed effect beyond its margin, on the wrong side. One such test
+    # refutes the claim (Bonferroni over its tests), while all must pass to confirm it.
+    failing = [o for o in outcomes if min(o.distances()) <= 0]
+    if failing:
         side = "against"
         level = levels.falls / len(outcomes)
-        needs = [seeds_for(o, [-min(o.distances())], level) for o in fallen]
-        fewest = min((n for n in needs if n), default=None)
+        needed = [seeds_for(o, [-min(o.distances())], level) for o in failing]
+        n_needed = min((n for n in needed if n), default=None)
     else:
         side = "for"
-        needs = [seeds_for(o, o.distances(), levels.holds) for o in outcomes]
-        fewest = None if None in needs else max(needs)
+        needed = [seeds_for(o, o.distances(), levels.holds) for o in outcomes]
+        n_needed = None if None in needed else max(needed)
+
     unit = "rows" if all(o.rows for o in outcomes) else "seeds"
-    if fewest is None:
+    if n_needed is None:
         return f"more than 100 {unit} would be needed: it is too close to its margin"
     n_now = min(min(o.sizes) for o in outcomes)
-    more = f"about {max(fewest - n_now, 1)} more {unit} would decide it, {side} the claim"
+    more = f"about {max(n_needed - n_now, 1)} more {unit} would decide it, {side} the claim"
     return f"{more}, if effect and spread are as they look"
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #7331151c
@@ -142,7 +144,7 @@ class Corrected:
 
 
 def decide(examined, corrected) -> tuple[str, str]:
-    """Verdict and note of a claim, from its corrected p for and against.
+    """Verdict on a claim and a note on it, from its Holm-corrected p for and against.
 
     Parameters
     ----------
@@ -150,17 +152,25 @@ def decide(examined, corrected) -> tuple[str, str]:
         A claim with the results of its tests.
     corrected : Corrected
         Its p after Holm's correction.
+
+    Returns
+    -------
+    verdict : str
+    note : str
+        Why it was not tested; or, of an inconclusive claim, how many more seeds would decide it.
     """
-    if np.isnan(examined.p):
+    if np.isnan(examined.p):  # not tested: the verdict is known already
         return examined.verdict, examined.note
+
     outcomes = examined.outcomes
     is_exact = all(o.is_exact for o in outcomes)
     reason = "no seed changes what is compared: arithmetic decides" if is_exact else ""
     if corrected.p < ALPHA:
         return REPRODUCED, reason
     if corrected.against < ALPHA:
-        o = outcomes[deciding(outcomes, "against")]
-        return CONTRADICTED if o.is_contrary else SMALLER, reason
+        # the effect runs against the claim, or is on its side but smaller than its margin
+        decisive = outcomes[deciding(outcomes, "against")]
+        return CONTRADICTED if decisive.is_contrary else SMALLER, reason
     return INCONCLUSIVE, seeds_wanted(outcomes, corrected.levels)
 
 
@@ -223,7 +233,7 @@ def powers(examined, levels: Levels) -> dict[str, float]:
 
 
 def shown_effect(examined, at) -> dict:
-    """Effect of one test with its interval, and the fewest seeds of any group.
+    """Effect of one test of a claim with its 95 % interval, and the claim's number of seeds.
 
     Parameters
     ----------
@@ -231,20 +241,28 @@ def shown_effect(examined, at) -> dict:
         A claim with the results of its tests.
     at : int
         Index of the test.
+
+    Returns
+    -------
+    dict
+        Columns `effect`, `low`, `high` and `n_seeds` (of the smallest group of all its tests).
     """
-    o = examined.outcomes[at]
-    low, high = o.estimate.interval()
-    fewest_seeds = min(min(each.seeds.values()) for each in examined.outcomes)
+    shown = examined.outcomes[at]
+    low, high = shown.estimate.interval()
+    n_seeds = min(min(o.seeds.values()) for o in examined.outcomes)
+    # `as_effect` takes a ratio back from its logarithm
     return dict(
-        effect=o.as_effect(o.estimate.value),
-        low=o.as_effect(low),
-        high=o.as_effect(high),
-        n_seeds=fewest_seeds,
+        effect=shown.as_effect(shown.estimate.value),
+        low=shown.as_effect(low),
+        high=shown.as_effect(high),
+        n_seeds=n_seeds,
     )
 
 
 def verdict_row(examined, corrected) -> dict:
-    """A row of the verdict table; of several tests it shows the one that decides.
+    """The row of the verdict table of a claim on a corpus.
+
+    A claim can have several tests: the row has effect, margin and p of the one that decides.
 
     Parameters
     ----------
@@ -252,14 +270,21 @@ def verdict_row(examined, corrected) -> dict:
         A claim with the results of its tests.
     corrected : Corrected
         Its p after Holm's correction.
+
+    Returns
+    -------
+    dict
+        Columns of `COLUMNS`; those that do not apply are missing.
     """
     claim = examined.claim
     outcomes = examined.outcomes
     verdict, note = decide(examined, corrected)
+
+    # the test that decides, on the side of the claim that the verdict is on
     side = side_of(examined, verdict)
     at = deciding(outcomes, side)
-    t = ClaimTest(claim, claim.tests[at], examined.look_up)
-    notes = [examined.remark, rows_shown(t.test, len(outcomes)) if outcomes else "", note]
+    decisive = ClaimTest(claim, claim.tests[at], examined.look_up)
+    shown_rows = rows_shown(decisive.test, len(outcomes)) if outcomes else ""
     row = dict(
         claim=claim.id,
         paper=claim.paper,
@@ -268,25 +293,29 @@ def verdict_row(examined, corrected) -> dict:
         family=family(claim),
         corpus=examined.corpus,
         verdict=verdict,
-        test=t.test.test,
-        margin=t.test.margin,
+        test=decisive.test.test,
+        margin=decisive.test.margin,
         p=corrected.against if side == "against" else corrected.p,
         side=side,
         n_seeds=0,
-        note="; ".join(filter(None, notes)),
+        note="; ".join(filter(None, (examined.remark, shown_rows, note))),
     )
+
+    # what is known beside the verdict
     if outcomes:
         row |= shown_effect(examined, at)
     if outcomes and verdict != NOT_TESTED:
-        by_language = outcomes_by_language(t)
-        row["above_baseline"] = n_above_baseline(t)
+        by_language = outcomes_by_language(decisive)
+        row["above_baseline"] = n_above_baseline(decisive)
         row["by_language"] = effects_by_language(by_language)
         row["carried_by"] = carriers(by_language, side) if verdict in DECIDED else ""
     if verdict == INCONCLUSIVE and not np.isnan(examined.p):
         row |= powers(examined, corrected.levels)
-    paper = outcome(replace(t, look_up=published_values(claim.paper)))
-    if not paper.missing:
-        row["published"] = paper.as_effect(paper.estimate.value)
+
+    # the same test on the numbers that the paper prints
+    printed = outcome(replace(decisive, look_up=published_values(claim.paper)))
+    if not printed.missing:
+        row["published"] = printed.as_effect(printed.estimate.value)
     return row
 
 
@@ -319,27 +348,28 @@ def family(claim) -> str:
 
 
 def correct(examined) -> list[Corrected]:
-    """Holm's correction of examined claims within each family and corpus.
+    """Holm's step-down correction of the p values of claims, within each family and corpus.
 
     Parameters
     ----------
     examined : sequence of Examined
-        All claims of the families.
+        All claims of the families, with p for and against each.
 
     Returns
     -------
     list[Corrected]
         In the order of `examined`.
     """
-    families = {}
+    families = {}  # {(family, corpus): indices of its claims}
     for index, each in enumerate(examined):
         families.setdefault((family(each.claim), each.corpus), []).append(index)
+
     corrected = {}
     for members in families.values():
         p = np.array([examined[index].p for index in members])
         against = np.array([examined[index].against for index in members])
         for index, adjusted, adjusted_against in zip(members, holm(p), holm(against)):
-            # the level that Holm's step leaves: as many hypotheses as have no smaller p
+            # Holm divides the level by the number of hypotheses whose p is not smaller.
             holds = ALPHA / max((p >= examined[index].p).sum(), 1)
             falls = ALPHA / max((against >= examined[index].against).sum(), 1)
             corrected[index] = Corrected(adjusted, adjusted_against, Levels(holds, falls))
@@ -392,7 +422,9 @@ def matched_note(claim) -> str:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0da78386
 def examine_claims(observations, scale, claims=None, typical=None) -> list[Examined]:
-    """Every claim, examined on each corpus that was observed.
+    """Every claim with the results of its tests, on each corpus that was observed.
+
+    p values are not yet corrected for the number of claims (`correct`).
 
     Parameters
     ----------
@@ -405,6 +437,11 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     typical : dict
         Typical variances by paper and corpus, where a larger study than these observations has
         them.
+
+    Returns
+    -------
+    list[Examined]
+        A claim and corpus each; also those whose rows were not run.
     """
     frame = tables.check_observations(observations)
     if claims is None:
@@ -412,17 +449,19 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
         for paper in frame.paper.unique():
             claims += published.claims(paper)
         claims = claims or published.claims()
-    papers = dict.fromkeys(claim.paper for claim in claims)
+    claims_by_paper = {}
+    for claim in claims:
+        claims_by_paper.setdefault(claim.paper, []).append(claim)
+
     corpora = sorted(frame.corpus.unique()) or [""]
     examined = []
-    for corpus, paper in product(corpora, papers):
-        part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
-        look_up = RunValues(part, (typical or {}).get((paper, corpus)))
-        for claim in claims:
-            if claim.paper != paper:
-                continue
+    for corpus, paper in product(corpora, claims_by_paper):
+        observed = frame[(frame.corpus == corpus) & (frame.paper == paper)]
+        look_up = RunValues(observed, (typical or {}).get((paper, corpus)))
+        for claim in claims_by_paper[paper]:
+            # on models trained to equal fit, where the claim asks for it and there are such
             claim = with_equal_fit(claim, look_up)
-            remark = "; ".join(filter(None, (stood_in(claim, part), matched_note(claim))))
+            remark = "; ".join(filter(None, (stood_in(claim, observed), matched_note(claim))))
             result = examine(claim, scale, look_up)
             examined.append(replace(result, corpus=corpus, look_up=look_up, remark=remark))
     return examined
@@ -528,12 +567,13 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
     rows = []
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
         claim_ids = [c.id for c in valid if c.paper == paper]
-        verdicts_here = part[part.claim.isin(claim_ids)].verdict
-        tested = (verdicts_here != NOT_TESTED).sum()
-        done = verdicts_here.isin(DECIDED).sum()
-        if tested:
-            shares = done / len(claim_ids), done / tested
-            rows.append((paper, corpus, len(claim_ids), tested, done, *shares))
+        claim_verdicts = part[part.claim.isin(claim_ids)].verdict
+        n_tested = (claim_verdicts != NOT_TESTED).sum()
+        n_decided = claim_verdicts.isin(DECIDED).sum()
+        if n_tested:
+            shares = n_decided / len(claim_ids), n_decided / n_tested
+            rows.append((paper, corpus, len(claim_ids), n_tested, n_decided, *shares))
+
     columns = ["paper", "corpus", "claims", "tested", "decided", "share", "share of tested"]
     return pd.DataFrame(rows, columns=columns)
 
