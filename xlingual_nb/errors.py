@@ -50,13 +50,14 @@ def suggest_spelling(value: str, choices: Iterable[str]) -> str:
 
 # %% ../nbs/lib/0010_errors.ipynb #72b7b41f
 def require_package(package: str, extra: str):
-    """Import a package that one of our extras installs.
+    """Import an optional package, or say how to install it.
 
     Parameters
     ----------
     package : str
+        Name of the package.
     extra : str
-        The extra, for the message.
+        The extra of xlingual_nb that installs it, such as `docs`, for the message.
 
     Returns
     -------
@@ -70,7 +71,7 @@ def require_package(package: str, extra: str):
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if error.name != package:  # the package is there, but something that it imports is not
             raise
     raise InputError(
         f'the package {package} is missing: pip install -c constraints.txt -e ".[{extra}]"'

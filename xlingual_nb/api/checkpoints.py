@@ -150,12 +150,14 @@ class Checkpoint:
         seed: int = 0,
         neighbours: Mapping[str, Iterable[str]] | None = None,
     ) -> pd.DataFrame:
-        """A batch as pretraining masks it.
+        """Sentences masked as in pretraining (masked-language modelling), with the tokens to predict.
 
         Parameters
         ----------
         texts : dict of list of str
+            Sentences by language.
         seed : int
+            Of the choice of tokens.
         neighbours : dict of list of str, optional
             Those that the model was pretrained with (`masking="knn"`): a model does not keep them.
             Without them no token is replaced by a neighbour.
@@ -175,6 +177,8 @@ class Checkpoint:
             max(self.encoder.max_length(v) for v in views) + 2,
         )
         batch = mlm_batches.assemble_batch(dataset, range(len(dataset)))
+
+        # the masking that the model was pretrained with
         masking = MASKING[(self.config or PretrainingConfig()).masking]
         table = None
         if neighbours is None:
@@ -192,15 +196,18 @@ class Checkpoint:
             languages=dataset.language,
             neighbours=table,
         )
-        name = self.tokenizer.convert_ids_to_tokens
+
+        # A batch is packed: the tokens of all sentences follow each other, (total tokens,);
+        # `batch.sentence` says which sentence each is of, `positions` which are predicted.
+        to_tokens = self.tokenizer.convert_ids_to_tokens
         rows = []
         for i in range(len(dataset)):
             targets = positions[batch.sentence[positions] == i]
             rows.append(
                 dict(
                     language=views[dataset.language[i]].name,
-                    input=" ".join(name(ids[batch.sentence == i])),
-                    targets=" ".join(name(batch.ids[targets])),
+                    input=" ".join(to_tokens(ids[batch.sentence == i])),
+                    targets=" ".join(to_tokens(batch.ids[targets])),
                 )
             )
         return pd.DataFrame(rows)
@@ -241,11 +248,12 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
 
 
 def as_checkpoint(checkpoint: Checkpoint | Encoder | str | Path) -> Checkpoint:
-    """A checkpoint as it is, of an encoder, or loaded from its folder.
+    """The `checkpoint` argument of the API as a `Checkpoint`: a folder or file is loaded.
 
     Parameters
     ----------
     checkpoint : Checkpoint, Encoder, str or Path
+        A model, or where it lies.
 
     Returns
     -------
@@ -254,16 +262,17 @@ def as_checkpoint(checkpoint: Checkpoint | Encoder | str | Path) -> Checkpoint:
     Raises
     ------
     InputError
-        For anything else, a model of transformers among it.
+        For anything else, such as a model of transformers.
     """
     if isinstance(checkpoint, Checkpoint):
         return checkpoint
     if isinstance(checkpoint, Encoder):
         return Checkpoint(checkpoint.path, checkpoint)
+
     require(
         isinstance(checkpoint, (str, Path)),
-        f"checkpoint is a {type(checkpoint).__name__}: give a folder, as `save_pretrained` of the model and of "
-        "its tokenizer leaves it, or what `load_checkpoint` makes of one",
+        f"checkpoint is a {type(checkpoint).__name__}: give a folder, as `save_pretrained` of the "
+        "model and of its tokenizer leaves it, or what `load_checkpoint` makes of one",
     )
     return load_checkpoint(checkpoint)
 
@@ -327,18 +336,20 @@ def check_languages(neighbours: Mapping, texts: Mapping) -> None:
 
 
 def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -> np.ndarray:
-    """The neighbours of words that are one token each.
+    """Nearest neighbours of tokens in the other languages, for knn-replace (`masking="knn"`).
 
     Parameters
     ----------
     neighbours : mapping
-        {language: words}: words at the same index are neighbours.
+        {language: words}: words at the same index are neighbours. Those of several tokens are
+        passed over.
     tokenizer : Tokenizer
 
     Returns
     -------
     array, shape (n_languages, vocabulary, n_languages - 1, 1)
-        `PretrainingDataset.neighbours`: token ids, -1 for none.
+        `PretrainingDataset.neighbours`: for each language and token one token id in each other
+        language, -1 for none.
 
     Raises
     ------
@@ -348,20 +359,21 @@ def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -
     words = as_texts(neighbours, "neighbours")
     sizes = {language: len(side) for language, side in words.items()}
     require(len(set(sizes.values())) == 1, f"neighbours of {sizes}: give one to each word")
+
     vocabulary = tokenizer.get_vocab()
     n_languages = len(words)
     table = np.full((n_languages, len(vocabulary), n_languages - 1, 1), -1, np.int64)
-    for row in zip(*words.values()):
-        ids = [vocabulary.get(word, -1) for word in row]
-        for i, own in enumerate(ids):
-            if own >= 0:
-                table[i, own, :, 0] = ids[:i] + ids[i + 1 :]
+    for translations in zip(*words.values()):
+        ids = [vocabulary.get(word, -1) for word in translations]
+        for i, token in enumerate(ids):
+            if token >= 0:
+                table[i, token, :, 0] = ids[:i] + ids[i + 1 :]  # of all other languages
     require((table >= 0).any(), "no neighbours are one token each: set tokenizer='words'")
     return table
 
 
 def training_job(texts, neighbours, config: PretrainingConfig, tokenizer: Tokenizer, folder: Path):
-    """The training job of texts in memory.
+    """All that `training.pretrain` needs to train a model on texts in memory.
 
     Parameters
     ----------
@@ -372,34 +384,37 @@ def training_job(texts, neighbours, config: PretrainingConfig, tokenizer: Tokeni
     config : PretrainingConfig
     tokenizer : Tokenizer
     folder : Path
-        Of the model.
+        Where the model is saved.
 
     Returns
     -------
     TrainingJob
     """
     spec = config.spec(texts)
-    size = tokenizer.get_vocab_size()
-    vocabulary = vocabulary_size(spec, size)
+    n_tokens = tokenizer.get_vocab_size()
+
+    # token ids of each language; a copy such as Fake-English has ids of its own
     encoded = []
     for language in spec.languages:
         corpus = Corpus(language.name, (tuple(texts[language.name]),))
         encoded.append(model_ids(spec, language, tokenizer, None, corpus=corpus))
     dataset = mlm_batches.build_sentence_dataset(
         encoded,
-        language_views(spec, size),
-        vocabulary,
+        language_views(spec, n_tokens),
+        vocabulary_size(spec, n_tokens),
         config.max_tokens,
         word_starts(model_tokenizer(spec, tokenizer)) if config.whole_words else None,
     )
     if neighbours:
         dataset = replace(dataset, neighbours=neighbour_table(neighbours, tokenizer))
+
     masking = replace(MASKING[config.masking], whole_words=config.whole_words)
     job = training.TrainingJob(
         dataset, masking, config.seed, model_tokenizer(spec, tokenizer), folder
     )
-    steps = training.total_steps(job, spec.training)
-    return replace(job, snapshots=tuple(steps * percent // 100 for percent in config.snapshots))
+    # snapshots are given in percent of the training
+    n_steps = training.total_steps(job, spec.training)
+    return replace(job, snapshots=tuple(n_steps * percent // 100 for percent in config.snapshots))
 
 
 def pretrain(
@@ -452,9 +467,12 @@ def pretrain(
     if neighbours is not None:
         check_languages(neighbours, texts)
         neighbours = as_texts(neighbours, "neighbours")
+
+    # a folder that has this very model already is loaded; an interrupted training goes on
     digest = texts_digest(texts, neighbours, config, tokenizer)
     path = Path(folder).expanduser() if folder else temporary_folder()
-    if not begin_folder(path, digest, config):
+    is_trained = begin_folder(path, digest, config)
+    if not is_trained:
         job = training_job(texts, neighbours, config, tokenizer, path)
         spec = config.spec(texts)
         with show_progress("pretraining") if progress else tqdm(disable=True) as bar:
@@ -471,11 +489,12 @@ def pretrain(
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #66beedc9
 def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: str) -> None:
-    """Warn of unknown tokens, and of sentences longer than the model's maximum length.
+    """Warn where a text has many unknown tokens, or sentences longer than the model's maximum length.
 
     Parameters
     ----------
     checkpoint : Checkpoint
+        Model that reads the text.
     parallel : dict
         {language: Encoded}.
     what : str
@@ -483,12 +502,13 @@ def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: 
     """
     encoder = checkpoint.encoder
     unknown = remarks.unknown_shares(encoder, parallel, what)
-    lines = [unknown, remarks.cut_short(encoder, parallel)]
+    messages = [unknown, remarks.cut_short(encoder, parallel)]
     if unknown and what == "tokens":
-        lines.append(remarks.unknown_sentences(encoder, parallel))
-    for line in lines:
-        if line:
-            warnings.warn(line, stacklevel=4)
+        messages.append(remarks.unknown_sentences(encoder, parallel))
+
+    for message in messages:
+        if message:
+            warnings.warn(message, stacklevel=4)  # at the line that called the API
 
 
 def encode_all(
@@ -562,18 +582,21 @@ def probe(
     """
     checkpoint = as_checkpoint(checkpoint)
     pooled = probing.choose_pooling(checkpoint.encoder, pooling)
-    sides = {"texts": as_texts(texts)}
+
+    # sentences for rho and perplexity, dictionary words for tau
+    inputs = {"texts": as_texts(texts)}
     if dictionary:
-        sides["dictionary"] = as_texts(dictionary, "dictionary")
-        n_pairs = min(map(len, sides["dictionary"].values()))
+        inputs["dictionary"] = as_texts(dictionary, "dictionary")
+        n_pairs = min(map(len, inputs["dictionary"].values()))
         warn_of_few_pairs(n_pairs, n_pairs)
     encoded = {}
-    for name, side in sides.items():
-        if pooling == "model":
-            side = {language: pooled.prepare(strings) for language, strings in side.items()}
-        encoded[name] = encode_all(checkpoint, side, name)
-    for line in remarks.folder_remarks(checkpoint.encoder, pooled):
-        warnings.warn(line, stacklevel=2)
+    for name, strings in inputs.items():
+        if pooling == "model":  # as sentence-transformers cleans them
+            strings = {language: pooled.prepare(side) for language, side in strings.items()}
+        encoded[name] = encode_all(checkpoint, strings, name)
+
+    for message in remarks.folder_remarks(checkpoint.encoder, pooled):
+        warnings.warn(message, stacklevel=2)
     with few_threads(checkpoint.encoder.width):
         return probing.probe(
             checkpoint.encoder,

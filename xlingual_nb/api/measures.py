@@ -120,11 +120,12 @@ def sentence_vectors(
     encoder = checkpoint.encoder
     pooled = probing.choose_pooling(encoder, pooling)
     sentences = as_sentences(sentences)
-    if pooling == "model":
+    if pooling == "model":  # of sentence-transformers: from the last layer, with its own cleaning
         sentences = pooled.prepare(sentences)
         layers = encoder.depth if layers is None else layers
     layers = range(encoder.depth + 1) if layers is None else layers
     layers = embeddings.check_layers(encoder, layers)
+
     ids = encode_all(checkpoint, {language: sentences}, "sentences")[language]
     with few_threads(encoder.width):
         return probing.pooled_vectors(encoder, ids, language, layers, pooled)
@@ -248,6 +249,8 @@ def word_retrieval(
         len(words[0]) == len(words[1]),
         f"{len(words[0])} words and {len(words[1])} translations: give one to each",
     )
+
+    # The measure takes its settings from the spec of a run; texts and words are given in memory.
     spec = WordSpec(
         ExternalCheckpointSpec(str(checkpoint.folder)),
         pair,
@@ -257,14 +260,15 @@ def word_retrieval(
     sentences = list(as_texts(texts).values())
     with few_threads(checkpoint.encoder.width):
         scores = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
+    warn_of_few_pairs(scores["usable"], scores["pairs"])
+
     table = pd.DataFrame(scores["layers"]).T.rename_axis("layer")
     names = {"mrr": "mrr", "p1": "p@1", "p5": "p@5", "p10": "p@10", "chance": "chance"}
-    warn_of_few_pairs(scores["usable"], scores["pairs"])
     return table[list(names)].rename(columns=names)
 
 # %% ../../nbs/lib/9150_measures.ipynb #5d21c8b1
 def vector_table(vectors) -> torch.Tensor:
-    """Word vectors as a table.
+    """The matrix of word vectors, a row a word.
 
     Parameters
     ----------
@@ -288,9 +292,10 @@ def vector_table(vectors) -> torch.Tensor:
         encoder.model is None,
         f"{encoder.path} is no file of word vectors: give one, or vectors from `sentence_vectors`",
     )
+
     table = encoder.vectors
-    is_added = encoder.tokenizer.unk_token_id == len(table) - 1 and not table[-1].any()
-    return table[:-1] if is_added else table
+    last_is_unknown = encoder.tokenizer.unk_token_id == len(table) - 1 and not table[-1].any()
+    return table[:-1] if last_is_unknown else table
 
 
 def vecmap(
@@ -369,18 +374,23 @@ def language_identity(
     require(len(texts) > 1, "texts of one language: give two or more")
     checkpoint = as_checkpoint(checkpoint)
     layers = range(checkpoint.layers + 1) if layers is None else list(layers)
-    vectors = {}
+
+    vectors = {}  # {language: {layer: (sentences, width)}}
     for language, ids in encode_all(checkpoint, texts).items():
         require(len(ids) > 3, f"{len(ids)} sentences of {language!r}: give four or more")
         with few_threads(checkpoint.encoder.width):
             vectors[language] = embeddings.sentence_vectors(
                 checkpoint.encoder, ids, language, layers
             )
+
     rows = {}
     for layer in layers:
-        rows_of = {language: by_layer[layer].cpu() for language, by_layer in vectors.items()}
-        train = {language: x[::2].double().numpy() for language, x in rows_of.items()}
-        test = {language: x[1::2].double().numpy() for language, x in rows_of.items()}
+        train = {}
+        test = {}
+        for language, by_layer in vectors.items():
+            of_layer = by_layer[layer].cpu().double().numpy()
+            train[language] = of_layer[::2]
+            test[language] = of_layer[1::2]
         rows[layer] = {"accuracy": tell_apart(train, test), "chance": 1 / len(texts)}
     return pd.DataFrame(rows).T.rename_axis("layer")
 
@@ -472,7 +482,7 @@ class MeanShift:
         layers: Iterable[int] | None = None,
         weights: Iterable[float] = (0.0, 0.5, 1.0, 2.0),
     ) -> pd.DataFrame:
-        """How many tokens the shift turns into the target language.
+        """How many tokens the shift turns into the target language (convert rate and BLEU-1).
 
         Parameters
         ----------
@@ -482,6 +492,7 @@ class MeanShift:
         layers : iterable of int, optional
             All by default.
         weights : iterable of float
+            Factors of the shift: 0 for none, 1 for the difference of the means.
 
         Returns
         -------
@@ -492,20 +503,18 @@ class MeanShift:
         """
         texts = as_texts(texts)
         references = self.checkpoint.encode(texts[self.target], self.target)
+        source_tokens = self.tokens[self.source]
+        target_tokens = self.tokens[self.target]
         layers = list(self.vectors if layers is None else layers)
+
         rows = []
         for layer in layers:
             for weight in weights:
+                # the masked-language-modelling head's best token at each position
                 decoded = self.decoded(texts[self.source], layer, weight)
-                sets = self.tokens[self.source], self.tokens[self.target]
-                rows.append(
-                    dict(
-                        layer=layer,
-                        weight=weight,
-                        converted=shifts.convert_rate(decoded.ids, *sets),
-                        bleu1=shifts.bleu1(map(tuple, decoded), map(tuple, references)),
-                    )
-                )
+                converted = shifts.convert_rate(decoded.ids, source_tokens, target_tokens)
+                bleu1 = shifts.bleu1(map(tuple, decoded), map(tuple, references))
+                rows.append(dict(layer=layer, weight=weight, converted=converted, bleu1=bleu1))
         return pd.DataFrame(rows)
 
 
@@ -517,12 +526,16 @@ def mean_shift(
 ) -> MeanShift:
     """The mean difference shift from one language to another (Liu et al. 2020b, section 4.1).
 
+    At each layer the mean vector of the target language's tokens less that of the source's: added
+    to a token's vector, it moves the token towards the target language.
+
     Parameters
     ----------
     checkpoint : Checkpoint, str or Path
     texts : dict of list of str
         Sentences of both languages, to take the means on.
     source, target : str
+        Languages of `texts`.
 
     Examples
     --------
@@ -540,8 +553,9 @@ def mean_shift(
         require(language in texts, f"no text of {language!r} in texts: give some")
     checkpoint = as_checkpoint(checkpoint)
     encoder = checkpoint.encoder
-    means = {}
-    tokens = {}
+
+    means = {}  # {language: {layer: (width,)}}
+    tokens = {}  # {language: ids of the tokens that occur in its text}
     for language in (source, target):
         with few_threads(encoder.width):
             means[language] = shifts.language_means(encoder, texts[language], language)

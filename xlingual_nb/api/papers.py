@@ -118,11 +118,12 @@ def scale_folder(scale: str) -> Path:
 
 
 def reference_tables(scale: str, table: str = "") -> pd.DataFrame:
-    """The result tables of a scale.
+    """The reference result tables of all notebooks at a scale, one beneath the other.
 
     Parameters
     ----------
     scale : str
+        `laptop` or `paper`.
     table : str
         Only tables of this name; empty for all.
 
@@ -173,10 +174,13 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
             entries.append(
                 dict(claim=c.id, paper=c.paper, where=c.where, says=c.says, whose=c.whose)
             )
-    frame = pd.DataFrame(entries)
+    registry = pd.DataFrame(entries)
+
+    # a row a corpus on which a claim was examined; columns that both have are the registry's
     judged = verdicts.read(scale_folder(scale) / "verdicts.csv")
-    columns = [column for column in frame if column != "claim"]
-    return frame.merge(judged.drop(columns=columns, errors="ignore"), on="claim", how="left")
+    shared = [column for column in registry if column != "claim"]
+    judged = judged.drop(columns=shared, errors="ignore")
+    return registry.merge(judged, on="claim", how="left")
 
 
 def ambiguities(paper: str | None = None) -> pd.DataFrame:
@@ -214,6 +218,7 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
     >>> xl.tables().table.head(3).tolist()
     ['K Table 1', 'K Table 2', 'K Table 3']
     """
+    # {(paper, table)}: re-run by us, and with printed numbers
     frame = reference_tables(scale)[["paper", "table"]].drop_duplicates()
     measured = set(frame[frame.paper != ledger.OURS].itertuples(index=False, name=None))
     papers = list(LETTERS.values())
@@ -222,6 +227,7 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
         printed |= {(paper, table) for table in ledger.tables(paper)}
 
     def place(pair):
+        # tables before figures, and table10 after table9
         paper, table = pair
         return papers.index(paper), table.startswith("figure"), len(table), table
 
@@ -317,11 +323,13 @@ def reference_results(table: str, scale: str = "laptop") -> pd.DataFrame:
     paper, name = table_ids(table)
     frame = reference_tables(scale, name)
     values = frame[frame.paper == paper]
-    if not len(values):
+    if values.empty:
         listed = tables(scale)
         raise unknown_table(table, listed[listed.reference].table.tolist())
-    values = values.dropna(axis=1, how="all") if "step" in values else values
-    order = ["notebook", "corpus", "row", "step", "column", "value", "sd", "n_seeds"]
-    order += ["published", "run_ids"]
-    shown = [c for c in order if c != "step" or c in values]
-    return values.reindex(columns=shown).reset_index(drop=True)
+
+    columns = ["notebook", "corpus", "row", "column", "value", "sd", "n_seeds"]
+    columns += ["published", "run_ids"]
+    has_curves = "step" in values and values.step.notna().any()
+    if has_curves:
+        columns.insert(columns.index("column"), "step")
+    return values.reindex(columns=columns).reset_index(drop=True)

@@ -91,6 +91,7 @@ class PretrainingConfig:
     snapshots: tuple[int, ...] = ()
 
     def __post_init__(self):
+        """Check all fields at once, so that an error comes before any text is read."""
         require(
             self.tokenizer in KINDS,
             f"tokenizer={self.tokenizer!r}: choose {', '.join(KINDS)}",
@@ -99,15 +100,15 @@ class PretrainingConfig:
             self.masking in MASKINGS,
             f"masking={self.masking!r}: choose {', '.join(MASKINGS)}",
         )
-        self.spec(["language"])
+        self.spec(["language"])  # the specs of a run check sizes and training
 
     def spec(self, languages: Iterable[str]) -> PretrainSpec:
-        """The spec of a pretraining on texts in memory.
+        """The spec (complete config) of a pretraining run on texts in memory.
 
         Parameters
         ----------
         languages : iterable of str
-            Their names.
+            Names of the texts' languages.
 
         Returns
         -------
@@ -115,6 +116,8 @@ class PretrainingConfig:
         """
         languages = list(languages)
         in_memory = CorpusSpec("given")
+
+        # positions and segments enough for every language to have its own (`lang_pos`)
         n_languages = max(2, len(languages))
         shape = Shape(
             self.layers,
@@ -133,6 +136,7 @@ class PretrainingConfig:
             dropout=self.dropout,
             steps=self.steps,
         )
+
         return PretrainSpec(
             tuple(Language(name, in_memory) for name in languages),
             TokenizerSpec(in_memory, self.vocab_size, self.tokenizer),

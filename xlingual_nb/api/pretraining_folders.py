@@ -46,13 +46,14 @@ def texts_digest(texts, neighbours, config: PretrainingConfig, tokenizer: Tokeni
 
 
 def begin_folder(folder: Path, digest: str, config: PretrainingConfig) -> bool:
-    """Prepare a folder for a model.
+    """Prepare the folder that a model is trained into: a new one, or one with the same model.
 
     Parameters
     ----------
     folder : Path
+        Folder of the model.
     digest : str
-        From `texts_digest`.
+        Hash of texts, tokenizer and config (`texts_digest`): what makes a model the same.
     config : PretrainingConfig
 
     Returns
@@ -67,11 +68,13 @@ def begin_folder(folder: Path, digest: str, config: PretrainingConfig) -> bool:
     """
     note = load_json(folder / NOTE)
     if note is None:
-        others = folder.is_dir() and any(folder.iterdir())
-        require(not others, f"{folder} is not empty: name a new folder")
+        has_other_files = folder.is_dir() and any(folder.iterdir())
+        require(not has_other_files, f"{folder} is not empty: name a new folder")
         folder.mkdir(parents=True, exist_ok=True)
         write_note(folder, digest, config, done=False)
         return False
+
+    # trained, or begun and interrupted
     require(
         note["digest"] == digest,
         f"{folder} holds a model of other texts or another configuration: name another folder",

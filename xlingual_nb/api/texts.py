@@ -87,7 +87,7 @@ def read_source(source: str, part: str, **parameters) -> Corpus:
 def load_parallel_text(
     texts: Mapping[str, str], part: str = "train", **parameters
 ) -> dict[str, list[str]]:
-    """Sentences that say the same, line by line, in several languages.
+    """Parallel sentences of several languages: entry i says the same in each.
 
     Parameters
     ----------
@@ -120,21 +120,26 @@ def load_parallel_text(
         for language, source in texts.items()
         if source.startswith("file:") and not sources.is_verse_file(Path(source))
     }
-    if len(files) == len(texts) and set(parameters) <= {"sentences"}:
+    all_are_files = len(files) == len(texts)
+    if all_are_files and set(parameters) <= {"sentences"}:  # line-aligned
         lines, _ = read_parallel_lines(files)
         n = parameters.get("sentences")
         return {language: sentences[:n] for language, sentences in lines.items()}
-    corpora = {
-        language: read_source(source, part, **parameters) for language, source in texts.items()
-    }
-    # the first language is cut to what all others have, then each of them to the first
+
+    # Else sentences have ids, such as those of Bible verses. The first language is cut to the ids
+    # that all others have, then each of them to the first.
+    corpora = {}
+    for language, source in texts.items():
+        corpora[language] = read_source(source, part, **parameters)
     first = next(iter(corpora.values()))
     for corpus in corpora.values():
         first, _ = cut_to_shared_ids(first, corpus)
-    return {
-        language: cut_to_shared_ids(first, corpus)[1].sentences
-        for language, corpus in corpora.items()
-    }
+
+    parallel = {}
+    for language, corpus in corpora.items():
+        _, aligned = cut_to_shared_ids(first, corpus)
+        parallel[language] = aligned.sentences
+    return parallel
 
 # %% ../../nbs/lib/9110_texts.ipynb #7ddab055
 def warn_of_few_pairs(usable: int, pairs: int, name: str = "dictionary") -> None:
@@ -189,23 +194,27 @@ def load_dictionary(
     if not isinstance(texts, Mapping):
         texts = {language: f"micro/{language}" for language in texts}
     require(len(texts) == 2, f"a dictionary of {len(texts)} languages: name two")
-    pair = tuple(texts)
+
+    languages = tuple(texts)
     specs = [CorpusSpec(text, parameters=tuple(parameters.items())) for text in texts.values()]
     dictionary = Dictionary(source, translations=translations)
-    with layout_named(dictionary_file(dictionary, pair), "dictionaries", strict=True):
-        found = dictionary_pairs(dictionary, pair, specs)
-    warn_of_few_pairs(len(found), len(found), source.removeprefix("file:"))
-    return dict(zip(pair, map(list, zip(*found))))
+    with layout_named(dictionary_file(dictionary, languages), "dictionaries", strict=True):
+        word_pairs = dictionary_pairs(dictionary, languages, specs)
+    warn_of_few_pairs(len(word_pairs), len(word_pairs), source.removeprefix("file:"))
+
+    # from pairs of words to a list of words for each language
+    return dict(zip(languages, map(list, zip(*word_pairs))))
 
 # %% ../../nbs/lib/9110_texts.ipynb #09751507
 def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]:
-    """Check that an argument is a list of sentences.
+    """The sentences of an argument as a list, checked: a bare string is a usual mistake.
 
     Parameters
     ----------
     sentences : iterable of str
+        What the user gave.
     name : str
-        Of the argument, for messages.
+        Name of the argument, for messages.
 
     Returns
     -------
@@ -220,6 +229,7 @@ def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]
         not isinstance(sentences, str),
         f"{name} is one string, {sentences!r:.40}: give a list of sentences",
     )
+
     sentences = list(sentences)
     require(sentences, f"{name} is empty: give at least one sentence")
     for sentence in sentences:
@@ -228,14 +238,14 @@ def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]
 
 
 def as_texts(texts: Mapping[str, Iterable[str]], name: str = "texts") -> dict[str, list[str]]:
-    """Check that an argument has sentences by language.
+    """The texts of an argument as lists by language, checked.
 
     Parameters
     ----------
     texts : mapping
-        {language: sentences}.
+        {language: sentences}, as the user gave it.
     name : str
-        Of the argument, for messages.
+        Name of the argument, for messages.
 
     Returns
     -------
@@ -499,6 +509,8 @@ def transform_records(
         len(transformed) == len(texts),
         f"{len(texts)} texts became {len(transformed)}: give a transform that keeps their number",
     )
+
+    # back into the records, in the order in which they were collected
     remaining = iter(transformed)
     return map_text(records, lambda text: next(remaining), TEXT_COLUMNS)
 
@@ -535,11 +547,12 @@ def train_tokenizer(
 
 # %% ../../nbs/lib/9110_texts.ipynb #292d764a
 def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) -> pd.DataFrame:
-    """How many subwords each two languages share.
+    """How many subwords each pair of languages shares, of types and of tokens.
 
     Parameters
     ----------
     texts : dict of list of str
+        Sentences by language.
     tokenizer : tokenizers.Tokenizer
         As of `train_tokenizer`; a tokenizer of transformers does as well, and a `Checkpoint`.
 
@@ -564,9 +577,9 @@ def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) ->
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a Checkpoint
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     encoded = {language: encode(backend, text) for language, text in as_texts(texts).items()}
-    pairs = [
-        dict(first=first, second=second)
-        | transforms.type_token_overlap(encoded[first], encoded[second])
-        for first, second in combinations(encoded, 2)
-    ]
-    return pd.DataFrame(pairs, columns=["first", "second", "types", "tokens"])
+
+    rows = []
+    for first, second in combinations(encoded, 2):
+        overlap = transforms.type_token_overlap(encoded[first], encoded[second])
+        rows.append(dict(first=first, second=second) | overlap)
+    return pd.DataFrame(rows, columns=["first", "second", "types", "tokens"])

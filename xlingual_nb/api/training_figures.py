@@ -38,7 +38,7 @@ def word_trajectory(
     name: str = "",
     layer: int = 0,
 ) -> Trajectory:
-    """Vectors of words and their translations along a training.
+    """Vectors of words and their translations at each snapshot of a training (trajectory).
 
     Parameters
     ----------
@@ -69,22 +69,28 @@ def word_trajectory(
     """
     folders = _folders(checkpoints)
     require(folders, "no checkpoints: give a folder, or two or more of them in order")
-    options = {"name": name}
-    if dictionary is not None:
-        require(
-            len(dictionary) == 2,
-            f"dictionary holds {', '.join(dictionary) or 'nothing'}: give two languages",
-        )
-        encoder = load_encoder(next(iter(folders.values())))
-        labels = [as_sentences(dictionary[x], f"dictionary[{x!r}]") for x in dictionary]
-        require(
-            len(labels[0]) == len(labels[1]),
-            f"dictionary holds {len(labels[0])} and {len(labels[1])} words: give pairs",
-        )
-        options["languages"] = tuple(dictionary)
-        options["items"] = [encode_text(encoder, w, x) for w, x in zip(labels, dictionary)]
-        options["labels"] = labels
-    return load_trajectory(folders, layer, **options)
+    if dictionary is None:  # the vocabulary and its copy
+        return load_trajectory(folders, layer, name=name)
+
+    require(
+        len(dictionary) == 2,
+        f"dictionary holds {', '.join(dictionary) or 'nothing'}: give two languages",
+    )
+    languages = tuple(dictionary)
+    words = [
+        as_sentences(dictionary[language], f"dictionary[{language!r}]") for language in languages
+    ]
+    require(
+        len(words[0]) == len(words[1]),
+        f"dictionary holds {len(words[0])} and {len(words[1])} words: give pairs",
+    )
+
+    # the tokenizer is the same at all snapshots
+    encoder = load_encoder(next(iter(folders.values())))
+    items = [encode_text(encoder, side, language) for side, language in zip(words, languages)]
+    return load_trajectory(
+        folders, layer, name=name, languages=languages, items=items, labels=words
+    )
 
 # %% ../../nbs/lib/9270_training_figures.ipynb #af7a27d7
 def _check_titles(models) -> None:
@@ -96,13 +102,15 @@ def _check_titles(models) -> None:
 
 
 def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
+    """The trajectory of each model; `dictionary` is one for all, or {title of a model: dictionary}."""
     _check_titles(models)
     dictionaries = dictionary
-    if dictionary is None or not all(isinstance(d, Mapping) for d in dictionary.values()):
+    is_for_all = dictionary is None or not all(isinstance(d, Mapping) for d in dictionary.values())
+    if is_for_all:
         dictionaries = dict.fromkeys(models, dictionary)
     return [
-        word_trajectory(checkpoints, dictionaries[name], name, layer)
-        for name, checkpoints in models.items()
+        word_trajectory(checkpoints, dictionaries[title], title, layer)
+        for title, checkpoints in models.items()
     ]
 
 
@@ -274,17 +282,25 @@ def plot_positions(
     shapes = {}
     for title, model in models.items():
         encoder = as_checkpoint(model).encoder
-        similarity = position_similarity(encoder)
-        first_of = {view.name: view.position_offset for view in encoder.views.values()}
-        has_own = len(set(first_of.values())) > 1
-        starts = sorted(set(first_of.values())) if has_own else [0]
-        room = min(np.diff([*starts, len(similarity)]))
-        length = positions or int(room)
-        require(length <= room, f"positions={positions}: {title} has {room} a language, name fewer")
+        similarity = position_similarity(encoder)  # (positions, positions)
+
+        # where the positions of each language begin; at 0 where languages share them
+        offsets = {view.name: view.position_offset for view in encoder.views.values()}
+        are_own = len(set(offsets.values())) > 1
+        starts = sorted(set(offsets.values())) if are_own else [0]
+        n_positions = min(np.diff([*starts, len(similarity)]))
+        length = positions or int(n_positions)
+        require(
+            length <= n_positions,
+            f"positions={positions}: {title} has {n_positions} a language, name fewer",
+        )
+
+        # the first positions of one language behind those of the other
         shown = np.concatenate([start + np.arange(length) for start in starts])
         maps[title] = similarity[np.ix_(shown, shown)]
-        languages = tuple(sorted(first_of, key=first_of.get)) if has_own else ()
+        languages = tuple(sorted(offsets, key=offsets.get)) if are_own else ()
         shapes[title] = (length, languages)
+
     require(
         len(set(shapes.values())) == 1,
         f"models of {shapes}: give models of the same positions and languages, or positions=",

@@ -131,7 +131,10 @@ class FineTuningConfig:
         )
 
     def nli(self) -> FineTuning:
-        """The settings of K's NLI, with the best epoch on the development pairs."""
+        """Fine-tuning for NLI as K et al. (2020) do it, but with the best epoch on the development
+        pairs in place of the last.
+        """
+        # patience as long as the training: it never stops early
         return FineTuning(
             self.epochs,
             self.batch,
@@ -156,14 +159,17 @@ TASKS: dict[str, tuple[Task, Callable, str]] = {
 def read_records(
     checkpoint: Checkpoint, task: Task, records: Iterable[dict], language: str
 ) -> Inputs:
-    """Encode records as the model reads them in a language.
+    """Records of a task as inputs of a model, with the ids, positions and word order of a language.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     task : Task
+        Such as NLI or NER: says which columns are text.
     records : iterable of dict
+        Examples of the task.
     language : str
+        A language of the model.
 
     Returns
     -------
@@ -175,12 +181,14 @@ def read_records(
         If the model does not have the language.
     """
     encoder = checkpoint.encoder
-    encoder.view(language)
+    encoder.view(language)  # refuses a language that the model does not have
     inputs = task.encode(encoder.tokenizer, list(records))
-    view, shift = reading_of(None, encoder, language, encoder.tokenizer)
+
+    # A copy such as Fake-English has token ids of its own, and may be read backwards.
+    view, to_own_ids = reading_of(None, encoder, language, encoder.tokenizer)
     if view.inverted:
         inputs = task.turn(inputs)
-    texts = tuple(shift(text) for text in inputs.texts)
+    texts = tuple(to_own_ids(text) for text in inputs.texts)
     return replace(inputs, texts=texts, views=(view,) * len(texts))
 
 
@@ -316,12 +324,12 @@ class FineTuned:
         return 100 * task.score(inputs, answers)[criterion]
 
     def evaluate(self, records: Mapping[str, Iterable[dict]]) -> pd.DataFrame:
-        """Scores in several languages.
+        """Scores of the fine-tuned model in several languages (zero-shot, but for its own).
 
         Parameters
         ----------
         records : dict of list of dict
-            By language.
+            Test records by language.
 
         Returns
         -------
@@ -331,9 +339,9 @@ class FineTuned:
         """
         task, _, criterion = TASKS[self.task]
         rows = {}
-        for language, test in records.items():
-            inputs, answers = self.answer(test, language)
-            scores = task.score(inputs, answers)
+        for language, test_records in records.items():
+            inputs, answers = self.answer(test_records, language)
+            scores = task.score(inputs, answers)  # between 0 and 1
             names = [name for name in (criterion, "majority") if name in scores]
             rows[language] = {name: 100 * scores[name] for name in names}
         return pd.DataFrame(rows).T.rename_axis("language")
@@ -393,7 +401,7 @@ def fine_tune(
     config: FineTuningConfig | None = None,
     progress: bool = True,
 ) -> FineTuned:
-    """Learn a task in one language, to be asked in others.
+    """Fine-tune a model on a task in one language, to evaluate it in others (zero-shot transfer).
 
     Parameters
     ----------
@@ -403,7 +411,7 @@ def fine_tune(
     records : iterable of dict
         Of `load_records`, or of the same columns.
     language : str
-        Theirs, one of the checkpoint's.
+        Language of the records, one of the checkpoint's.
     dev : iterable of dict, optional
         In the same language, to choose the best epoch; by default every tenth record is held out.
     config : FineTuningConfig, optional
@@ -426,9 +434,13 @@ def fine_tune(
     checkpoint = as_checkpoint(checkpoint)
     config = config or FineTuningConfig()
     learner, settings, _ = TASKS[task]
-    records = list(records)
-    train, dev = hold_out(records) if dev is None else (records, list(dev))
-    train, dev = (read_records(checkpoint, learner, part, language) for part in (train, dev))
+
+    train_records = list(records)
+    if dev is None:
+        train_records, dev = hold_out(train_records)
+    train = read_records(checkpoint, learner, train_records, language)
+    dev = read_records(checkpoint, learner, list(dev), language)
+
     with show_progress(f"{task} in {language}") if progress else tqdm(disable=True) as bar:
 
         def report(done, total):

@@ -71,7 +71,9 @@ def train_word_vectors(
     """
     texts = as_texts(texts)
     require(method in METHODS, f"method={method!r}: choose {', '.join(METHODS)}")
-    settings = replace(METHODS[method], epochs=epochs) if epochs else METHODS[method]
+    settings = METHODS[method]
+    if epochs:
+        settings = replace(settings, epochs=epochs)
     tokenizer = tokenizer or train_tokenizer(texts, 10_000, "words")
     in_memory = CorpusSpec("given")
     spec = EmbedSpec(
@@ -84,12 +86,15 @@ def train_word_vectors(
     )
     path = Path(folder).expanduser() if folder else temporary_folder()
     require(not path.is_dir() or not any(path.iterdir()), f"{path} is not empty: name a new folder")
+
+    # sentences of all languages in random order, as one text
     sentences = []
     for language in spec.languages:
         corpus = Corpus(language.name, (tuple(texts[language.name]),))
         sentences += model_ids(spec, language, tokenizer, None, corpus=corpus)
     order = np.random.default_rng(seed).permutation(len(sentences))
     text = Encoded.of(sentences).take(order)
+
     train = train_glove if method == "glove" else train_gensim
     with show_progress(method) if progress else tqdm(disable=True) as bar:
 
@@ -98,6 +103,7 @@ def train_word_vectors(
             bar.update(done - bar.n)
 
         vectors = train(spec, text, token_strings(tokenizer, copies=False), report)
+
     views = [asdict(view) for view in language_views(spec, tokenizer.get_vocab_size())]
     path.mkdir(parents=True, exist_ok=True)
     save_static(path, vectors, tokenizer, views)

@@ -51,13 +51,13 @@ OURS = "ours"  # stands for the paper where a result has no published counterpar
 
 
 def tables(paper: str) -> list[str]:
-    """Published tables of a paper in their order, then the figures that print numbers; none of
-    `OURS`.
+    """Names of the published tables of a paper in their order, then of the figures that print
+    numbers.
 
     Parameters
     ----------
     paper : str
-        Name of the paper, such as `k2020`.
+        Name of the paper, such as `k2020`; a study of ours (`OURS`) has none.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def printed_value(paper: str, table: str, row: str, column: str) -> float:
 
 
 def value(paper: str, table: str, row: str, column: str) -> float:
-    """One published number; NaN where the table leaves the cell empty.
+    """One published number, NaN where the table leaves the cell empty; checks the labels.
 
     Parameters
     ----------
@@ -173,10 +173,10 @@ def value(paper: str, table: str, row: str, column: str) -> float:
         labels = frame[kind].unique().tolist()
         if name in labels:
             continue
+        similar = get_close_matches(name, labels)
         hint = f"published({paper!r}, {table!r}) has all that there are"
-        near = get_close_matches(name, labels)
-        if near:
-            hint = f"did you mean {' or '.join(map(repr, near))}?"
+        if similar:
+            hint = f"did you mean {' or '.join(map(repr, similar))}?"
         raise InputError(f"{table} of {paper} has no {kind} {name!r}: {hint}")
     return printed_value(paper, table, row, column)
 
@@ -228,36 +228,44 @@ class Comparison:
     exact: bool = False
 
     def __post_init__(self):
+        """Refuse fields that do not go together, so that a mistyped claim is no other claim."""
         if self.test not in TESTS:
             raise ValueError(f"test {self.test!r} is not above, below or within")
         if self.compare not in COMPARISONS:
             raise ValueError(f"compare {self.compare!r} is not difference, ratio or correlation")
         if isinstance(self.fit, str) and self.fit != BEST_FIT:
             raise ValueError(f"fit {self.fit!r} is neither {BEST_FIT!r} nor a list of rows")
+
         if self.compare == "ratio" and not (self.minus and self.margin > 0 and self.factor == 1):
             raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
-        if self.net and (self.compare != "difference" or self.minus in ((), "floor")):
+        has_minus_rows = self.minus not in ((), "floor")
+        if self.net and (self.compare != "difference" or not has_minus_rows):
             raise ValueError(
                 "net compares rows with rows, above their floors: it needs minus rows and a difference"
             )
-        if self.ceiling is not None and (self.test != "within" or self.minus in ((), "floor")):
+        if self.ceiling is not None and (self.test != "within" or not has_minus_rows):
             raise ValueError("a ceiling needs minus rows and the test within")
+
+        # the source language's scores stand in a column or in rows, and have a baseline
         if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
             raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
-        paired = len(self.plus) > 2 and self.minus_column and not self.minus
-        if self.compare == "correlation" and not (paired and abs(self.margin) < 1):
+
+        # two columns are correlated over rows
+        is_over_rows = len(self.plus) > 2 and self.minus_column and not self.minus
+        if self.compare == "correlation" and not (is_over_rows and abs(self.margin) < 1):
             raise ValueError(
-                "a correlation needs three plus rows or more, a minus_column, no minus rows and a margin "
-                "between -1 and 1"
+                "a correlation needs three plus rows or more, a minus_column, no minus rows and a "
+                "margin between -1 and 1"
             )
 
 # %% ../../nbs/lib/0020_published.ipynb #1869bd99
 def sides(row: str) -> dict[str, str]:
-    """Source, target and setting of a row label, such as `en-es | en | es` or `enfake-es |
-    permutation 1.0 | es`.
+    """Source language, target language and setting of a row of a transfer experiment, from its
+    label.
 
-    The last field is the target (a Δ is of the pair's second language). Unless the middle field
-    begins with the source, that is the pair's other language.
+    A label is `PAIR | SETTING | TARGET`, such as `en-es | en | es` or `enfake-es | permutation 1.0
+    | es`. A Δ in place of the target is a loss on the pair's second language. The source is the
+    language that the setting begins with, else the pair's other language.
 
     Parameters
     ----------
@@ -273,21 +281,27 @@ def sides(row: str) -> dict[str, str]:
     languages = pair.split("-")
     if not rest or len(languages) != 2:
         return {}
-    *setting, target = rest
-    target = languages[1] if target == "Δ" else target
-    setting = " | ".join(setting)
-    named = setting.split(" ")[0]
-    source = named if named in languages else languages[languages[0] == target]
+
+    first, second = languages
+    *setting_fields, target = rest
+    if target == "Δ":
+        target = second
+    setting = " | ".join(setting_fields)
+
+    source = setting.split(" ")[0]
+    if source not in languages:
+        source = second if target == first else first
     return dict(source=source, target=target, setting=setting)
 
 
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
-    """Labels of a row's baselines.
+    """Labels of a row's baselines, filled into templates.
 
     Parameters
     ----------
     floors : tuple[str, ...]
-        Templates with places for `row`, `source`, `target` and `setting`.
+        Templates with places for `row`, `source`, `target` and `setting`, such as
+        `untrained | {source} | {target}`.
     row : str
         Label of the row.
 
@@ -296,14 +310,13 @@ def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
     tuple[str, ...]
         Filled in for the row; without templates that need a language that the row does not name.
     """
-    fields = dict(row=row)
-    fields |= sides(row)
-    names = []
+    fields = {"row": row} | sides(row)
+    labels = []
     for template in floors:
         needed = {name for _, name, _, _ in Formatter().parse(template) if name}
-        if needed <= fields.keys():
-            names.append(template.format(**fields))
-    return tuple(names)
+        if needed <= fields.keys():  # else it names a language, and the row has none
+            labels.append(template.format(**fields))
+    return tuple(labels)
 
 # %% ../../nbs/lib/0020_published.ipynb #b9f44e57
 PAPERS = "paper"  # whose a claim is, if it is not `OURS`
@@ -347,7 +360,7 @@ def _frozen(entry):
 
 
 def read_claims(path) -> list[Claim]:
-    """The claims of one `claims.toml`.
+    """The claims of a paper with their tests, from its `claims.toml`.
 
     Parameters
     ----------
@@ -363,23 +376,25 @@ def read_claims(path) -> list[Claim]:
     InputError
         If a field is missing or unknown; the message names the file and the claim.
     """
-    text = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    read = []
-    for entry in text["claim"]:
+    content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    all_claims = []
+    for entry in content["claim"]:
         try:
-            tests = [Comparison(**_frozen(t)) for t in entry["tests"]]
-            amended = [Amendment(**a) for a in entry.get("amended", [])]
-            common = dict(
-                paper=text["paper"],
-                floor=tuple(text.get("floor", ())),
-                clear=text.get("clear", 0.05),
+            # what all claims of the file share, unless one says otherwise
+            fields = dict(
+                paper=content["paper"],
+                floor=tuple(content.get("floor", ())),
+                clear=content.get("clear", 0.05),
             )
-            read.append(Claim(**(common | _frozen(entry | {"tests": tests, "amended": amended}))))
+            tests = [Comparison(**_frozen(test)) for test in entry["tests"]]
+            amended = [Amendment(**change) for change in entry.get("amended", [])]
+            fields |= _frozen(entry | {"tests": tests, "amended": amended})
+            all_claims.append(Claim(**fields))
         except (TypeError, KeyError, ValueError) as error:
             raise InputError(
                 f"{path}: claim {entry.get('id', '?')}: {error}: mend this entry"
             ) from error
-    return read
+    return all_claims
 
 
 @cache
@@ -463,19 +478,19 @@ class Ambiguity:
 
 
 def ambiguities(paper: str | None = None) -> list[Ambiguity]:
-    """The places where a paper and its code disagree or the paper is silent, of one paper or of
-    all.
+    """The ambiguities of a paper: where it and its code disagree, or it is silent, with what was
+    chosen here.
 
     Parameters
     ----------
     paper : str | None, optional
         Name of the paper; by default all.
     """
+    names = [paper] if paper else papers()
     all_ambiguities = []
-    for name in [paper] if paper else papers():
+    for name in names:
         path = folder(name) / "ambiguities.toml"
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        all_ambiguities += [
-            Ambiguity(paper=content["paper"], **entry) for entry in content["ambiguity"]
-        ]
+        for entry in content["ambiguity"]:
+            all_ambiguities.append(Ambiguity(paper=content["paper"], **entry))
     return all_ambiguities

@@ -47,7 +47,7 @@ def check_installed() -> None:
 
 # %% ../../nbs/lib/8240_site.ipynb #82400005
 def site_pages(reference: Study, user: Study) -> dict[str, str]:
-    """Texts of all pages of the site, by file name.
+    """The source texts of all pages of the site, by file name.
 
     Parameters
     ----------
@@ -59,6 +59,7 @@ def site_pages(reference: Study, user: Study) -> dict[str, str]:
     Returns
     -------
     dict[str, str]
+        Markdown, reStructuredText or notebooks, which Sphinx reads.
     """
     faults = reference.read_all()
     user_faults = user.read_all()
@@ -143,7 +144,10 @@ def taken_files(study: Study, home: str = "") -> dict[str, Path]:
 
 
 def copy_files(reference: Study, user: Study, folder: Path) -> None:
-    """Copy the files that pages link to into `folder/extra`, and what Sphinx reads into `folder/source`.
+    """Copy the files that the site needs beside its pages.
+
+    `extra` gets what is published as it is (tables, figures, finished pages), `source` what Sphinx
+    reads.
 
     Parameters
     ----------
@@ -156,18 +160,24 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
     """
     root = reference.root
     extra = folder / "extra"
-    source = folder / "source"
     extra.mkdir(parents=True, exist_ok=True)
-    taken = taken_files(reference) | taken_files(user, f"{YOURS}/")
-    for place in finished_folders(root):
-        files = [path for path in place.rglob("*") if path.is_file()]
-        taken |= {path.relative_to(root / "docs").as_posix(): path for path in files}
-    for name, path in taken.items():
+
+    # {name on the site: file}
+    published_files = taken_files(reference) | taken_files(user, f"{YOURS}/")
+    for finished in finished_folders(root):
+        for path in finished.rglob("*"):
+            if path.is_file():
+                published_files[path.relative_to(root / "docs").as_posix()] = path
+    for name, path in published_files.items():
         copy_if_newer(path, extra / name)
+
+    # files of an earlier build; the scripts of numbers are written after this
     for path in extra.rglob("*"):
         name = path.relative_to(extra).as_posix()
-        if path.is_file() and name not in taken and not name.startswith(SCRIPTS):
+        if path.is_file() and name not in published_files and not name.startswith(SCRIPTS):
             path.unlink()
+
+    source = folder / "source"
     for path in [root / "docs/conf.py", *(root / "docs/_static").glob("*")]:
         copy_if_newer(path, source / path.relative_to(root / "docs"))
     for figure in reference.figures:
@@ -196,7 +206,7 @@ def write_scripts(reference: Study, user: Study, folder: Path) -> None:
 
 # %% ../../nbs/lib/8240_site.ipynb #8240000a
 def run_sphinx(folder: Path, strict: bool = False) -> None:
-    """Build the pages of `folder/source` into `folder/html`. Raises RuntimeError where that fails.
+    """Build the HTML of `folder/source` with Sphinx, into `folder/html`.
 
     Parameters
     ----------
@@ -204,27 +214,24 @@ def run_sphinx(folder: Path, strict: bool = False) -> None:
         Folder of the build.
     strict : bool, default False
         Take warnings of Sphinx as errors.
+
+    Raises
+    ------
+    RuntimeError
+        If Sphinx fails; its output is in `folder/sphinx.log`.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-b",
-        "html",
-        "-j",
-        str(min(os.cpu_count() or 1, 4)),
-    ]
+    n_processes = min(os.cpu_count() or 1, 4)
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", str(n_processes)]
     if strict:
         command += ["-W", "--keep-going"]
     command += ["-d", str(folder / "doctrees"), str(folder / "source"), str(folder / "html")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    (folder / "sphinx.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise RuntimeError(f"sphinx stopped ({' '.join(last)}): see {folder / 'sphinx.log'}")
+
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    (folder / "sphinx.log").write_text(result.stdout + result.stderr, encoding="utf-8")
+    if result.returncode:
+        last_line = (result.stderr.strip() or result.stdout.strip()).splitlines()[-1:]
+        raise RuntimeError(f"sphinx stopped ({' '.join(last_line)}): see {folder / 'sphinx.log'}")
 
 
 OF_SPHINX = ("_static/", "_images/", "_downloads/", "_sources/")
@@ -239,7 +246,7 @@ MADE_BY_SPHINX = (
 
 
 def remove_stale(folder: Path) -> None:
-    """Delete pages and files of `folder/html` that have no source any more: Sphinx leaves them.
+    """Delete built pages and files (`folder/html`) that have no source any more: Sphinx leaves them.
 
     Parameters
     ----------
@@ -247,8 +254,10 @@ def remove_stale(folder: Path) -> None:
         Folder of the build.
     """
     built = folder / "html"
-    for path in [path for path in built.rglob("*") if path.is_file()]:
+    built_files = [path for path in built.rglob("*") if path.is_file()]
+    for path in built_files:
         name = path.relative_to(built)
+        # the search index and the like
         is_of_sphinx = name.as_posix() in MADE_BY_SPHINX or name.as_posix().startswith(OF_SPHINX)
         is_copy = (folder / "extra" / name).is_file()
         page = folder / "source" / name
@@ -259,7 +268,9 @@ def remove_stale(folder: Path) -> None:
 
 
 def exchange(built: Path, out: Path) -> None:
-    """Put a copy of a built site in the place of the old one.
+    """Replace the old site by a copy of the one just built.
+
+    The copy is made beside it and renamed, so that a reader never meets half a site.
 
     Parameters
     ----------
@@ -270,8 +281,9 @@ def exchange(built: Path, out: Path) -> None:
     """
     partial = out.with_name(f"{out.name}.partial")
     old = out.with_name(f"{out.name}.old")
-    for folder in (partial, old):
-        shutil.rmtree(folder, ignore_errors=True)
+    for leftover in (partial, old):  # of a build that was interrupted
+        shutil.rmtree(leftover, ignore_errors=True)
+
     shutil.copytree(built, partial)
     if out.exists():
         out.rename(old)
@@ -280,7 +292,7 @@ def exchange(built: Path, out: Path) -> None:
 
 
 def write_report(root: Path | None = None, strict: bool = False) -> Path:
-    """Build the site into `report` of the repository, and give its front page.
+    """Build the documentation site with all results into the folder `report` of the repository.
 
     Parameters
     ----------
@@ -288,6 +300,11 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         The repository; its folder `yours` has the user's own results.
     strict : bool
         Whether a warning of Sphinx stops the build.
+
+    Returns
+    -------
+    Path
+        Its front page.
 
     Raises
     ------
@@ -301,6 +318,7 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         settings.is_file(),
         f"{settings} is missing, which the site is built with: get it back with git",
     )
+
     reference = Study(root)
     user = Study(root / YOURS, is_user=True)
     folder = root / "build/site"
@@ -309,7 +327,7 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         write_pages(site_pages(reference, user), folder / "source")
         copy_files(reference, user, folder)
         write_scripts(reference, user, folder)
-        run_sphinx(folder, strict)
+        run_sphinx(folder, strict)  # a build folder that stays: only changed pages are built again
         remove_stale(folder)
         exchange(folder / "html", root / "report")
     return root / "report/index.html"

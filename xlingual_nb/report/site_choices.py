@@ -39,7 +39,8 @@ def named_place(where: str) -> tuple[int, int]:
 
 
 def choice_html(choice: published.Ambiguity) -> str:
-    """An ambiguity: what the paper says, what the code does, what was chosen, the switch.
+    """An ambiguity of a paper as a definition list: what the text says, what the code does, what
+    was chosen here, and the setting that runs the other reading.
 
     Parameters
     ----------
@@ -54,20 +55,21 @@ def choice_html(choice: published.Ambiguity) -> str:
     switch = "none: no run is at stake, or it says so"
     if choice.switch:
         switch = f"<code>{escape(choice.switch)}</code>"
-    parts = {
+
+    readings = {
         "the paper": inline(choice.text),
         "its code": inline(choice.code),
         "here": inline(choice.chosen),
         "other reading": switch,
     }
-    lines = [f"<dt>{name}</dt><dd>{text}</dd>" for name, text in parts.items()]
+    lines = [f"<dt>{name}</dt><dd>{text}</dd>" for name, text in readings.items()]
     return html_block(
         f'<p class="xl-note">{escape(choice.where)}</p>', "<dl class='xl-choice'>", *lines, "</dl>"
     )
 
 
 def choices_page(paper: str) -> str:
-    """The page of the places where a paper and its code disagree, or the paper is silent.
+    """The page of the ambiguities of a paper: where it and its code disagree, or it is silent.
 
     Parameters
     ----------
@@ -77,27 +79,32 @@ def choices_page(paper: str) -> str:
     Returns
     -------
     str
+        Markdown, with a section for each table and figure.
     """
     authors, _ = PAPERS[paper]
+
+    # by place: (0, 0) in general, (1, number) a table, (2, number) a figure
     by_place = sorted(published.ambiguities(paper), key=lambda c: named_place(c.where))
     blocks = []
     for (kind, number), choices in groupby(by_place, lambda c: named_place(c.where)):
-        blocks.append(f"## {('In general', f'Table {number}', f'Figure {number}')[kind]}")
+        titles = ("In general", f"Table {number}", f"Figure {number}")
+        blocks.append(f"## {titles[kind]}")
         for choice in choices:
             blocks += [f"### {choice.id}", choice_html(choice)]
     return page_text(authors, *blocks)
 
 
 def choices_index() -> str:
-    """The page that leads to these, with how many there are by table."""
+    """The page that lists the papers with their numbers of ambiguities, and links to these."""
     rows = []
     for paper, (authors, _) in PAPERS.items():
         choices = published.ambiguities(paper)
-        runnable = sum(bool(choice.switch) for choice in choices)
-        rows.append([link(f"{paper}.html", authors), str(len(choices)), str(runnable)])
+        n_with_setting = sum(bool(choice.switch) for choice in choices)
+        rows.append([link(f"{paper}.html", authors), str(len(choices)), str(n_with_setting)])
+
     intro = (
-        "Where a paper and its released code disagree, or the paper is silent: what each says, what was chosen here, "
-        "and the setting that runs the other reading."
+        "Where a paper and its released code disagree, or the paper is silent: what each says, "
+        "what was chosen here, and the setting that runs the other reading."
     )
     head = ["paper", "places", "with a setting for the other reading"]
     table = html_table(head, rows, "Places by paper", numbers=[1, 2])

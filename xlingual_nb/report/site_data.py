@@ -163,7 +163,10 @@ class Study:
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """Verdicts of all scales, with a column `scale`."""
+        """Verdict tables of all scales as one, with a column `scale`.
+
+        A file that cannot be read, and claims of no registry, become faults of the study.
+        """
         files = {p.parent.name: p for p in sorted(self.root.glob("results/*/verdicts.csv"))}
         registered = {claim.id for claim in published.claims()}
         frames = []
@@ -173,11 +176,14 @@ class Study:
             except InputError as error:
                 self._fault(files[scale], error)
                 continue
-            foreign = sorted(set(frame.claim) - registered)
-            if foreign:
-                message = f"{len(foreign)} claims that are in no claims.toml ({foreign[0]})"
+            unregistered = sorted(set(frame.claim) - registered)
+            if unregistered:
+                message = (
+                    f"{len(unregistered)} claims that are in no claims.toml ({unregistered[0]})"
+                )
                 self._fault(files[scale], f"holds {message}: they are left out")
             frames.append(frame[frame.claim.isin(registered)].assign(scale=scale))
+
         if not frames:
             return pd.DataFrame(columns=[*verdicts.COLUMNS, "scale"])
         return pd.concat(frames, ignore_index=True)
@@ -195,7 +201,10 @@ class Study:
 
     @cached_property
     def tables(self) -> list[ResultTable]:
-        """All result tables, in order of scale, notebook and name."""
+        """All result tables (means over seeds), in order of scale, notebook and name.
+
+        A file that cannot be read becomes a fault of the study.
+        """
         result_tables = []
         for path in sorted(self.root.glob("results/*/*/*.csv")):
             if path.stem == "seeds" or not is_result_table(path):
@@ -226,7 +235,10 @@ class Study:
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
-        """Values by seed, with `scale`, `notebook` and the short id `run`."""
+        """Values by seed of all notebooks, with `scale`, `notebook` and the short id `run`.
+
+        A file that cannot be read becomes a fault of the study.
+        """
         frames = []
         for path in sorted(self.root.glob("results/*/*/seeds.csv")):
             try:
@@ -235,6 +247,7 @@ class Study:
                 self._fault(path, error)
                 continue
             frames.append(frame.assign(scale=path.parents[1].name, notebook=path.parent.name))
+
         if not frames:
             columns = [*tables.OBSERVED, "step", "made", "scale", "notebook", "run"]
             return pd.DataFrame(columns=columns)
@@ -254,16 +267,26 @@ class Study:
 
     @cached_property
     def figures(self) -> list[FigureNote]:
-        """All figures, in order of their names; none of scale `smoke` among the reference ones."""
+        """All figures with their captions, claims and runs, in order of their names.
+
+        Those of scale `smoke`, which shows only that the code runs, are left out unless they are
+        a user's.
+        """
         figures = []
         for path in sorted(self.root.glob("figures/*.png")):
             if "-smoke-" in path.name and not self.is_user:
                 continue
             note = self._note(path.with_suffix(".json"))
             caption = str(note.get("caption", path.stem))
-            texts = {"caption": caption, "alt": str(note.get("alt", caption))}
-            lists = {name: tuple(map(str, note.get(name, ()))) for name in ("claims", "runs")}
-            figures.append(FigureNote(path, **texts, **lists, is_user=self.is_user))
+            figure = FigureNote(
+                path,
+                caption=caption,
+                alt=str(note.get("alt", caption)),
+                claims=tuple(map(str, note.get("claims", ()))),
+                runs=tuple(map(str, note.get("runs", ()))),
+                is_user=self.is_user,
+            )
+            figures.append(figure)
         return figures
 
     def _note(self, path: Path) -> dict:
@@ -293,10 +316,14 @@ class Study:
             return SpecIndex({})
 
     def read_all(self) -> list[str]:
-        """Read everything; the faults found."""
+        """Read all files of the study now, and list what is missing or damaged, a sentence each.
+
+        The properties are read when they are first asked for, and cached.
+        """
         if not self.is_user and not self.verdicts.size:
-            gone = "results: no verdicts there: get the folder back with git"
-            self.faults.append(gone)
+            self.faults.append("results: no verdicts there: get the folder back with git")
+
+        # `len` has no use but to ask for them
         for part in (self.verdicts, self.tables, self.seeds, self.figures):
             len(part)
         if not self.is_user:
@@ -341,8 +368,7 @@ class Item:
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000b
 def reproduced_items(text: str) -> set[tuple[str, str]]:
-    """(letter of the paper, name) of the tables and figures that a notebook reproduces, from a
-    line such as `D Tables 1, 2, Figures 4 to 6; L1 Figure 1`.
+    """The tables and figures that a notebook reproduces, from a line of text.
 
     Parameters
     ----------
@@ -352,25 +378,27 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
     Returns
     -------
     set[tuple[str, str]]
+        Letter of the paper and short name, such as `("D", "T1")` and `("L1", "F1")`.
     """
-    names = set()
+    items = set()
     letter = ""
     kind = ""
+    # a paper, a kind, a range of numbers or one number: each holds until the next
     pattern = r"\b(L1|L2|[KWD])\b(?= [TF])|(Table|Figure)s?|(\d+) to (\d+)|(\d+)"
     for match in re.finditer(pattern, text):
-        if match[1]:
-            letter = match[1]
-        elif match[2]:
-            kind = match[2][0]
+        paper_letter, kind_word, first, last, single = match.groups()
+        if paper_letter:
+            letter = paper_letter
+        elif kind_word:
+            kind = kind_word[0]
         else:
-            first, last = (match[3], match[4]) if match[3] else (match[5], match[5])
-            numbers = range(int(first), int(last) + 1)
-            names |= {(letter, f"{kind}{n}") for n in numbers}
-    return names
+            numbers = range(int(first or single), int(last or single) + 1)
+            items |= {(letter, f"{kind}{number}") for number in numbers}
+    return items
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000d
 def items(root: Path) -> list[Item]:
-    """All published tables and figures, as `nbs/readme.toml` has them; none where it is missing.
+    """All published tables and figures of the five papers, with the notebook that re-runs each.
 
     Parameters
     ----------
@@ -380,19 +408,23 @@ def items(root: Path) -> list[Item]:
     Returns
     -------
     list[Item]
+        As `nbs/readme.toml` has them; empty where it is missing.
     """
     path = root / "nbs/readme.toml"
     if not path.is_file():
         return []
     template = tomllib.loads(path.read_text(encoding="utf-8"))
-    drawn_by = {}
+
+    # items without a table of ours, such as pictures: their notebook says so in words
+    notebook_of_item = {}
     for entry in template["notebook"]:
-        drawn_by |= dict.fromkeys(reproduced_items(entry["reproduces"]), entry["name"])
+        notebook_of_item |= dict.fromkeys(reproduced_items(entry["reproduces"]), entry["name"])
+
     items = []
-    for letter, printed in template["coverage"].items():
-        for name, place in printed.items():
-            notebook, _, table = place.partition("/")
-            notebook = notebook or drawn_by.get((letter, name), "")
+    for letter, our_tables in template["coverage"].items():
+        for name, our_table in our_tables.items():
+            notebook, _, table = our_table.partition("/")
+            notebook = notebook or notebook_of_item.get((letter, name), "")
             items.append(Item(LETTERS[letter], name, notebook, table))
     return items
 

@@ -254,27 +254,34 @@ LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def relinked(text: str, target: Callable[[str], str]) -> str:
-    """Markdown with its links changed.
+    """Markdown with the targets of its links changed, but for those that lead to other sites or
+    within the page.
 
     Parameters
     ----------
     text : str
+        Markdown.
     target : callable
-        New target of a link, by the old one; empty: the text stands there alone.
+        Maps the old target to the new one, or to the empty string: then the link's text stands
+        alone.
     """
 
-    def change(match: re.Match) -> str:
+    def new_link(match: re.Match) -> str:
+        """The link `[words](path#anchor)`, changed."""
         words = match[1]
         old = match[2]
         if re.match(r"https?:|mailto:|#", old):
             return match[0]
+
         path, mark, anchor = old.partition("#")
         new = target(path)
+        if not new:
+            return words
         if new.endswith(".html"):  # a finished page, which Sphinx does not know
             return link(f"{new}{mark}{anchor}", words)
-        return f"[{words}]({new}{mark}{anchor})" if new else words
+        return f"[{words}]({new}{mark}{anchor})"
 
-    return LINK.sub(change, text)
+    return LINK.sub(new_link, text)
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000f
 def write_if_changed(path: Path, text: str) -> bool:

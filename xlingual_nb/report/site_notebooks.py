@@ -67,18 +67,20 @@ def site_target(root: Path, page: str, target: str) -> str:
     target : str
         The link, as it stands in the page.
     """
+    # the file that is linked, from the repository's root
     file = normpath(join(dirname(page), target))
-    module_of = {
-        f"nbs/lib/{name}": module for module, name in library_pages(root / "nbs/lib").items()
-    }
+    library = library_pages(root / "nbs/lib")
+    module_of_notebook = {f"nbs/lib/{name}": module for module, name in library.items()}
     finished = re.fullmatch(r"docs/(\w+/index\.html)", file)
-    if file in WRITTEN:
+
+    # its page, from the site's root
+    if file in WRITTEN:  # a page that the site writes itself
         destination = WRITTEN[file]
-    elif finished and (root / file).is_file():
+    elif finished and (root / file).is_file():  # a finished HTML page
         destination = finished[1]
-    elif file in module_of and file != MICROWORLD:
-        destination = module_page(module_of[file])
-    elif is_page(root, file):
+    elif file in module_of_notebook and file != MICROWORLD:  # a notebook of the library
+        destination = module_page(module_of_notebook[file])
+    elif is_page(root, file):  # an experiment or a page of docs/
         destination = file
     else:
         return ""
@@ -166,14 +168,14 @@ EFFECT = r"(<td>)((?:[^<:]+: )?[-−]?\d[^<]*n = \d+)(</td>)"
 
 
 def linked_effects(html: str, way: str) -> str:
-    """Tables of verdicts in which effects lead to the page of the claim that their row names.
+    """HTML of a notebook, in whose tables of verdicts each effect links to the page of its claim.
 
     Parameters
     ----------
     html : str
         HTML of a notebook's output.
     way : str
-        Way to the folder of the claims' pages.
+        Way to the folder of the claims' pages, such as `../claims`.
 
     Returns
     -------
@@ -205,14 +207,16 @@ class NotebookLinks:
     """
 
     def __init__(self, study: Study, name: str, up: str = "../"):
+        """Look up the notebook's tables and figures, so that its outputs can link to them."""
         self.study = study
         self.up = up
         self.claims = f"{up}claims"
         self.tables = [table for table in study.tables if table.notebook == name]
         self.numbers = NumberIndex(self.tables)
         self.figures = {figure.path.name: figure for figure in study.figures}
+        # a notebook prints the caption in italics beneath a picture
         self.captions = {f"*{f.caption}*": f for f in study.figures if f.notebook == name}
-        self.shown = set()
+        self.shown = set()  # names of figures that have an anchor already
 
     def figure(self, figure: FigureNote) -> str:
         """A figure with its sources; its name is an anchor the first time.
@@ -232,7 +236,7 @@ class NotebookLinks:
         return figure_html(figure, self.study.tables, self.up, is_first)
 
     def outputs(self, outputs: list[dict]) -> list[dict]:
-        """Outputs of a cell; a picture over its caption becomes the figure that it is a small copy of.
+        """Outputs of a cell for the site: figures in full size, tables with links.
 
         Parameters
         ----------
@@ -248,13 +252,13 @@ class NotebookLinks:
             data = output.get("data", {})
             figure = self.captions.get("".join(data.get("text/markdown", "")))
             if figure:
+                # the figure takes the place of its caption and of the small picture before it
                 if linked and "image/png" in linked[-1].get("data", {}):
                     linked.pop()
                 output = output | {"data": {"text/html": self.figure(figure)}}
             elif "text/html" in data:
-                output = output | {
-                    "data": data | {"text/html": self.table("".join(data["text/html"]))}
-                }
+                table = self.table("".join(data["text/html"]))
+                output = output | {"data": data | {"text/html": table}}
             linked.append(output)
         return linked
 
@@ -300,36 +304,40 @@ class NotebookLinks:
         return re.sub(r"^!\[[^\]]*\]\([./]*figures/([^)]+)\)$", drawn, text, flags=re.M)
 
     def sources(self) -> str:
-        """A section on where all numbers of the notebook are found; empty where it has none."""
+        """The last section of a notebook's page: its result tables, as links; empty where it has
+        none.
+        """
         if not self.tables:
             return ""
+
         rows = []
         for table in self.tables:
             numbers = link(f"{self.up}tables/{table.key}.html", f"{len(table.lines)} numbers")
-            rows.append(
-                [
-                    escape(table.name),
-                    escape(table.scale),
-                    numbers,
-                    link(f"{self.up}{table.file}", "CSV"),
-                ]
-            )
+            file = link(f"{self.up}{table.file}", "CSV")
+            rows.append([escape(table.name), escape(table.scale), numbers, file])
+
         head = ["table", "scale", "numbers with their runs", "file"]
-        return "\n\n".join(
-            ["## Data and runs", html_table(head, rows, "Result tables of this notebook")]
-        )
+        contents = html_table(head, rows, "Result tables of this notebook")
+        return f"## Data and runs\n\n{contents}"
 
 # %% ../../nbs/lib/8230_site_notebooks.ipynb #8235000a
 def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLinks) -> str:
-    """The JSON of a notebook for the site: without hidden cells and directives, code folded.
+    """A notebook for the site: without hidden cells and directives, code folded, numbers and claims
+    as links.
 
     Parameters
     ----------
     text : str
-        JSON.
+        JSON of the notebook.
     target : callable
-        New target of a link, as of `relinked`.
+        Maps a link to its target on the site (`relinked`).
     links : NotebookLinks
+        Links from numbers, claims and figures of this notebook.
+
+    Returns
+    -------
+    str
+        JSON.
     """
     notebook = json.loads(text)
     cells = []
@@ -337,17 +345,18 @@ def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLink
         source = "".join(cell["source"])
         tags = cell["metadata"].setdefault("tags", [])
         if cell["cell_type"] == "code":
-            if re.search(r"^#\|\s*hide\s*$", source, re.M) or "remove-cell" in tags:
+            is_hidden = re.search(r"^#\|\s*hide\s*$", source, re.M) or "remove-cell" in tags
+            source = re.sub(r"^#\|.*\n?", "", source, flags=re.M)  # nbdev's directives
+            if is_hidden or not source.strip():
                 continue
-            source = re.sub(r"^#\|.*\n?", "", source, flags=re.M)
-            if not source.strip():
-                continue
-            if "hide-input" not in tags:
+            if "hide-input" not in tags:  # the theme folds it
                 tags.append("hide-input")
             cell = cell | {"outputs": links.outputs(cell.get("outputs", []))}
         elif cell["cell_type"] == "markdown":
             source = links.text(source, target)
         cells.append(cell | {"source": source})
+
+    # last a section with the tables that the numbers come from
     if sources := links.sources():
         cells.append(dict(cell_type="markdown", id="sources", metadata={}, source=sources))
     return json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
@@ -378,7 +387,8 @@ def with_origin(page: str, name: str) -> str:
 
 
 def notebook_pages(study: Study) -> dict[str, str]:
-    """Texts of the pages of experiments and of the microworld, by file name.
+    """The pages of the experiments' notebooks and of the microworld, and their table of contents,
+    by file name.
 
     Parameters
     ----------
@@ -388,27 +398,35 @@ def notebook_pages(study: Study) -> dict[str, str]:
     Returns
     -------
     dict[str, str]
+        Notebooks as JSON, the contents as markdown.
     """
     root = study.root
     paths = sorted((root / "nbs").glob("[0-9]*.ipynb"))
-    described = root / "nbs/readme.toml"
-    text = described.read_text(encoding="utf-8") if described.is_file() else ""
-    of_readme = {entry["name"]: entry for entry in tomllib.loads(text).get("notebook", [])}
+
+    # what a notebook reproduces and answers, as README has it
+    template = root / "nbs/readme.toml"
+    text = template.read_text(encoding="utf-8") if template.is_file() else ""
+    readme_entries = {entry["name"]: entry for entry in tomllib.loads(text).get("notebook", [])}
+
     pages = {}
     rows = []
     for path in paths:
         file = f"nbs/{path.name}"
-        text = path.read_text(encoding="utf-8")
         links = NotebookLinks(study, path.stem)
-        page = folded_notebook(text, partial(site_target, root, file), links)
+        target = partial(site_target, root, file)
+        page = folded_notebook(path.read_text(encoding="utf-8"), target, links)
         pages[file] = with_origin(page, path.stem)
-        entry = of_readme.get(path.stem, {})
+        entry = readme_entries.get(path.stem, {})
         words = [heading(path)[0], entry.get("reproduces", ""), entry.get("answer", "")]
         rows.append([link(f"{path.stem}.html", path.stem), *map(escape, words)])
-    text = (root / MICROWORLD).read_text(encoding="utf-8") if (root / MICROWORLD).is_file() else ""
-    if text:
+
+    # the notebook of the library that draws the microworld
+    microworld = root / MICROWORLD
+    if microworld.is_file():
         links = NotebookLinks(study, "microworld", "../../")
-        pages[MICROWORLD] = folded_notebook(text, partial(site_target, root, MICROWORLD), links)
+        target = partial(site_target, root, MICROWORLD)
+        pages[MICROWORLD] = folded_notebook(microworld.read_text(encoding="utf-8"), target, links)
+
     head = ["notebook", "question", "reproduces", "answer"]
     table = html_table(head, rows, "The notebooks", name="xl-notebooks")
     intro = (

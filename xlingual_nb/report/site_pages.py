@@ -53,7 +53,8 @@ MARK = re.compile(r"^<!-- site: ([\w ]+) -->$", re.M)
 
 
 def readme_start(root: Path) -> str:
-    """What README says before its first command: the question, the answer, the findings.
+    """The beginning of README.md for the front page: the question, the answer, the findings, with
+    links that lead to pages of the site.
 
     Parameters
     ----------
@@ -67,9 +68,11 @@ def readme_start(root: Path) -> str:
     path = root / "README.md"
     if not path.is_file():
         return ""
+
     text = path.read_text(encoding="utf-8").partition("\n## Two commands")[0]
     text = text.partition("\n**Which runs made a number")[0]  # on the site a number is a link
-    text = re.sub(r"^\[!\[.*\n", "", text.partition("\n")[2], flags=re.M)
+    text = text.partition("\n")[2]  # without the title
+    text = re.sub(r"^\[!\[.*\n", "", text, flags=re.M)  # without badges
     text = re.sub(r"<!-- (begin|end) .*? -->\n?", "", text)
     text = relinked(text, partial(site_target, root, "README.md"))
     return linked_claims(text, "claims", made="[`{0}`]({1}.md)")
@@ -117,7 +120,8 @@ def cost_block(root: Path) -> str:
 
 
 def placebo_table(root: Path) -> str:
-    """How often verdicts are wrong where nothing is to be found.
+    """How often verdicts are wrong in placebo studies, in which there is no effect to find, as an
+    HTML table by paper and corpus.
 
     Parameters
     ----------
@@ -131,12 +135,16 @@ def placebo_table(root: Path) -> str:
     measured = root / "benchmarks/results/placebo.csv"
     if not measured.is_file():
         return paragraph("`benchmarks/placebo.py` has not been run here.")
+
     rates = worst_rates(measured, "laptop")
-    rows = [
-        [escape(PAPERS[r.paper][0]), escape(place_name(r.corpus)), *map(escape, map(str, r[3:]))]
-        for r in rates.itertuples()
-    ]
-    head = ["paper", "corpus", *rates.columns[2:]]
+    rate_columns = list(rates.columns.drop(["paper", "corpus"]))
+    rows = []
+    for row in rates.to_dict("records"):
+        texts = [PAPERS[row["paper"]][0], place_name(row["corpus"])]
+        texts += [str(row[column]) for column in rate_columns]
+        rows.append([escape(text) for text in texts])
+
+    head = ["paper", "corpus", *rate_columns]
     caption = (
         "Highest share, over all kinds of made-up studies, with any wrong verdict, 95 % interval"
     )
@@ -144,7 +152,7 @@ def placebo_table(root: Path) -> str:
 
 
 def stamps_sentence(root: Path) -> str:
-    """When the reference results were last compared with what the code of the day makes.
+    """When stages were last run again to compare them with the reference results, as a sentence.
 
     Parameters
     ----------
@@ -157,14 +165,17 @@ def stamps_sentence(root: Path) -> str:
     """
     path = root / "results/stamps.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    compared = [stamp for stamp in map(json.loads, lines) if isinstance(stamp.get("stages"), dict)]
-    if not compared:
+    stamps = map(json.loads, lines)
+    # entries without outcomes by stage are of changes that were compared in another way
+    comparisons = [stamp for stamp in stamps if isinstance(stamp.get("stages"), dict)]
+    if not comparisons:
         return ""
-    last = compared[-1]
-    equal = sum(word == "equal" for word in last["stages"].values())
+
+    last = comparisons[-1]
+    n_equal = sum(outcome == "equal" for outcome in last["stages"].values())
     return (
-        f"Last comparison: {last['date']}. Runs of {len(last['stages'])} stages were made again with the code of that "
-        f"day; those of {equal} stages came out equal."
+        f"Last comparison: {last['date']}. Runs of {len(last['stages'])} stages were made again "
+        f"with the code of that day; those of {n_equal} stages came out equal."
     )
 
 
@@ -246,7 +257,7 @@ def missing_page(faults: list[str]) -> str:
 
 
 def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
-    """Texts of the front page and of pages that lie in the repository as markdown, by file name.
+    """The front page and the pages of `docs/`, by file name, with what is generated filled in.
 
     Parameters
     ----------
@@ -260,6 +271,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
     dict[str, str]
     """
     root = study.root
+    # a comment `<!-- NAME -->` in a page stands for one of these
     parts = {
         "faults": faults_note(faults),
         "readme": readme_start(root),
@@ -272,18 +284,22 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
         "placebo": placebo_table(root),
         "stamps": stamps_sentence(root),
     }
-    sources = dict.fromkeys(doc_files(root)) | {"index.md": "docs/front.md"}
+
+    # {page of the site: file}: the same name, but for the front page
+    sources = {file: file for file in doc_files(root)}
+    sources["index.md"] = "docs/front.md"
     pages = {"missing.md": missing_page(faults)}
     for page, file in sources.items():
-        text = (root / (file or page)).read_text(encoding="utf-8")
+        text = (root / file).read_text(encoding="utf-8")
         text = relinked(house_as_table(text), partial(site_target, root, page))
         pages[page] = MARK.sub(lambda match: parts.get(match[1], ""), text)
     return pages
 
 
 def house_as_table(text: str) -> str:
-    """A page with its mermaid picture of packages as a table: the script that draws it is a
-    megabyte from elsewhere.
+    """A page with its mermaid diagram of packages as an HTML table.
+
+    The site loads nothing from elsewhere, and the script that draws such diagrams is a megabyte.
 
     Parameters
     ----------
@@ -297,15 +313,17 @@ def house_as_table(text: str) -> str:
     picture = re.search(r"```mermaid\n(.*?)```", text, re.S)
     if not picture:
         return text
+
+    # `name["`**name** modules`"]` are packages, `name --> other` their imports
     boxes = re.findall(r'(\w+)\["`\*\*\w+\*\*(.*?)`"\]', picture[1], re.S)
     arrows = re.findall(r"(\w+) --> (\w+)", picture[1])
     rows = []
     for name, modules in boxes:
         uses = ", ".join(below for above, below in arrows if above == name)
         rows.append([f"<code>{name}</code>", escape(" ".join(modules.split())), uses])
-    table = html_table(
-        ["package", "modules", "imports from"], rows, "Packages, the upper ones first"
-    )
+
+    head = ["package", "modules", "imports from"]
+    table = html_table(head, rows, "Packages, the upper ones first")
     return text.replace(picture[0], table)
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000c
@@ -324,26 +342,26 @@ def api_groups() -> dict[str, list[str]]:
 
 
 def api_pages() -> dict[str, str]:
-    """Texts of the pages of the API, by file name: a page a name, and a page a module."""
-    pages = {}
+    """The pages of the API in reStructuredText, by file name: a page a name, a page a module, and
+    their table of contents.
+    """
+    # names by subject for the contents; the names of a subject link to each other
     groups = []
-    subjects = {}
-    for title, names in api_groups().items():
-        subjects |= {name: [other for other in names if other != name] for name in names}
+    related = {}
+    for subject, names in api_groups().items():
+        for name in names:
+            related[name] = [other for other in names if other != name]
         rows = [f"   ~xlingual_nb.{name}" for name in names]
         summary = [".. autosummary::", "   :nosignatures:", "", *rows, ""]
-        groups += [title, "-" * len(title), "", *summary]
+        groups += [subject, "-" * len(subject), "", *summary]
+
+    pages = {}
     for module, names in xlingual_nb._NAMES.items():
         for name in names:
-            pages[f"api/{name}.rst"] = name_page(module, name, subjects.get(name, []))
-    tree = [
-        ".. toctree::",
-        "   :hidden:",
-        "",
-        *[f"   {n}" for n in xlingual_nb.__all__],
-        "   modules",
-        "",
-    ]
+            pages[f"api/{name}.rst"] = name_page(module, name, related.get(name, []))
+
+    names = [f"   {name}" for name in xlingual_nb.__all__]
+    tree = [".. toctree::", "   :hidden:", "", *names, "   modules", ""]
     title = ["API", "===", "", ".. code-block:: python", "", "   import xlingual_nb as xl", ""]
     guide = ["Experiments in a few lines of it: :doc:`/docs/api`. All modules: :doc:`modules`.", ""]
     pages["api/index.rst"] = "\n".join([*title, *guide, *groups, *tree])
@@ -366,66 +384,75 @@ def name_page(module: str, name: str, related: Sequence[str] = ()) -> str:
     -------
     str
     """
-    kind = "class" if name[0].isupper() else "function"
+    # title and docstring
     title = f"xl.{name}"
-    lines = [
-        title,
-        "=" * len(title),
-        "",
-        ".. currentmodule:: xlingual_nb",
-        "",
-        f".. auto{kind}:: {name}",
-    ]
-    members = ["   :members:"] if kind == "class" else []
-    where = ["", f"Defined in :doc:`modules/{module}`." if module != "errors" else "", ""]
-    links = ", ".join(f":doc:`xl.{other} <{other}>`" for other in related)
-    see_also = [".. seealso::", "", f"   {links}", ""] if related else []
+    is_class = name[0].isupper()
+    lines = [title, "=" * len(title), "", ".. currentmodule:: xlingual_nb", ""]
+    lines.append(f".. auto{'class' if is_class else 'function'}:: {name}")
+    if is_class:
+        lines.append("   :members:")
+
+    # links
+    defined_in = f"Defined in :doc:`modules/{module}`." if module != "errors" else ""
+    lines += ["", defined_in, ""]
+    if related:
+        links = ", ".join(f":doc:`xl.{other} <{other}>`" for other in related)
+        lines += [".. seealso::", "", f"   {links}", ""]
+
+    # source code, folded
     code = [f"      {line}".rstrip() for line in source_lines(module, name)]
-    source = [".. dropdown:: Source", "", "   .. code-block:: python", "", *code] if code else []
-    return "\n".join([*lines, *members, *where, *see_also, *source, ""])
+    if code:
+        lines += [".. dropdown:: Source", "", "   .. code-block:: python", "", *code]
+    return "\n".join([*lines, ""])
 
 
 def source_lines(module: str, name: str) -> list[str]:
-    """Lines of code that define a function or class.
+    """Lines of code that define a function or class, without its docstring, which the page shows.
 
     Parameters
     ----------
     module : str
-        Without the package, as `api.texts`.
+        Name of the module, without the package: `api.texts`.
     name : str
+        Name of the function or class.
 
     Returns
     -------
     list[str]
-        Without the docstring, which the page shows; none where the module does not define it.
+        Empty where the module only imports it.
     """
     path = Path(xlingual_nb.__file__).parent / f"{module.replace('.', '/')}.py"
     text = path.read_text(encoding="utf-8")
-    for node in ast.parse(text).body:
-        if getattr(node, "name", None) == name:
-            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-            hidden = range(0)
-            if ast.get_docstring(node):
-                hidden = range(node.body[0].lineno, node.body[0].end_lineno + 1)
-            lines = text.splitlines()
-            return [lines[n - 1] for n in range(first, node.end_lineno + 1) if n not in hidden]
-    return []
+    definitions = [node for node in ast.parse(text).body if getattr(node, "name", None) == name]
+    if not definitions:
+        return []
+
+    definition = definitions[0]
+    first = min([definition.lineno, *(mark.lineno for mark in definition.decorator_list)])
+    docstring = range(0)
+    if ast.get_docstring(definition):
+        docstring = range(definition.body[0].lineno, definition.body[0].end_lineno + 1)
+
+    lines = text.splitlines()
+    shown = [n for n in range(first, definition.end_lineno + 1) if n not in docstring]
+    return [lines[n - 1] for n in shown]
 
 
 def module_pages() -> dict[str, str]:
-    """Texts of the pages of all modules, by file name."""
+    """The pages of all modules in reStructuredText, and their table of contents, by file name."""
     root = Path(xlingual_nb.__file__).parent
     names = []
     for path in sorted(root.rglob("*.py")):
-        name = ".".join(path.relative_to(root).with_suffix("").parts)
         if not path.name.startswith("_"):
-            names.append(name)
+            names.append(".".join(path.relative_to(root).with_suffix("").parts))
+
     pages = {}
     for name in names:
         full = f"xlingual_nb.{name}"
         options = ["   :members:", "   :ignore-module-all:", ""]
         lines = [full, "=" * len(full), "", f".. automodule:: {full}", *options]
         pages[module_page(name)] = "\n".join(lines)
+
     tree = [".. toctree::", "   :maxdepth: 1", "", *[f"   modules/{name}" for name in names], ""]
     pages["api/modules.rst"] = "\n".join(["Modules", "=======", "", *tree])
     return pages
@@ -442,81 +469,83 @@ They go to `yours/`, which git ignores, and never replace the reference results.
 
 
 def verdict_comparison(study: Study, reference: Study) -> str:
-    """A user's verdicts beside the reference ones, those that differ first.
+    """A user's verdicts beside the reference ones as an HTML table, those that differ first.
 
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        The user's results.
     reference : Study
         Reference results.
 
     Returns
     -------
     str
+        Empty where the user has tested no claim.
     """
+    # of the claims, scales and corpora that the user has tested
     keys = ["claim", "scale", "corpus"]
     tested = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
-    both = tested.merge(
-        reference.verdicts[[*keys, "verdict"]], "left", keys, suffixes=("", "_kept")
-    )
+    reference_verdicts = reference.verdicts[[*keys, "verdict"]]
+    both = tested.merge(reference_verdicts, "left", keys, suffixes=("", "_kept"))
     if both.empty:
         return ""
     both = both.fillna({"verdict_kept": verdicts.NOT_TESTED})
-    both = both.assign(same=both.verdict == both.verdict_kept).sort_values("same", kind="stable")
-    says = {claim.id: claim.says for claim in published.claims()}
-    rows = [
-        [
-            f"{link(f'../claims/{r.claim}.html', r.claim)} {inline(says[r.claim])}",
-            escape(place_name(r.corpus, r.scale)),
-            verdict_html(r.verdict),
-            verdict_html(r.verdict_kept),
-        ]
-        for r in both.itertuples()
-    ]
-    caption = (
-        f"Your verdicts: {int(both.same.sum())} of {len(both)} are those of the reference results"
-    )
+    both = both.assign(is_same=both.verdict == both.verdict_kept)
+    both = both.sort_values("is_same", kind="stable")
+
+    statements = {claim.id: claim.says for claim in published.claims()}
+    rows = []
+    for r in both.itertuples():
+        claim = f"{link(f'../claims/{r.claim}.html', r.claim)} {inline(statements[r.claim])}"
+        corpus = escape(place_name(r.corpus, r.scale))
+        rows.append([claim, corpus, verdict_html(r.verdict), verdict_html(r.verdict_kept)])
+
+    n_same = int(both.is_same.sum())
+    caption = f"Your verdicts: {n_same} of {len(both)} are those of the reference results"
     return html_table(["claim", "corpus", "yours", "reference"], rows, caption)
 
 
 def user_table(table: ResultTable, reference: Study) -> str:
-    """A table of a user's beside the reference results and the published values.
+    """A user's result table beside the reference results and the published values, folded.
 
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        The user's table.
     reference : Study
         Reference results.
 
     Returns
     -------
     str
+        HTML; empty for training curves, which are shown as figures.
     """
     if table.has_steps:
         return ""
-    same = [
-        t
-        for t in reference.tables
-        if (t.scale, t.notebook, t.name) == (table.scale, table.notebook, table.name)
-    ]
-    reference_rows = same[0].frame if same else table.frame[:0]
-    words = [paragraph(sentence) for sentence in in_words(agreement(table.frame, reference_rows))]
-    shown = [
-        result_table(table, part, caption, reference=reference_rows)
-        for caption, part in parts_of(table)
-    ]
-    return fold(table.file, *words, *shown)
+
+    # the reference results of the same table, if there are any
+    reference_rows = table.frame[:0]
+    address = (table.scale, table.notebook, table.name)
+    for other in reference.tables:
+        if (other.scale, other.notebook, other.name) == address:
+            reference_rows = other.frame
+
+    blocks = []
+    for sentence in in_words(agreement(table.frame, reference_rows)):
+        blocks.append(paragraph(sentence))
+    for caption, part in parts_of(table):
+        blocks.append(result_table(table, part, caption, reference=reference_rows))
+    return fold(table.file, *blocks)
 
 
 def user_page(study: Study, reference: Study, faults: list[str]) -> str:
-    """The page of a user's own results.
+    """The page of a user's own results: notebooks, verdicts, tables and figures.
 
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        The user's results.
     reference : Study
         Reference results.
     faults : list[str]
@@ -525,9 +554,12 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
     Returns
     -------
     str
+        Markdown.
     """
     if not (study.tables or study.figures or study.notebooks):
         return page_text("Your results", NONE_YET)
+
+    # what must be known before the numbers are read
     blocks = [
         "```{important}\nMade by your runs, beside the reference results of this project.\n```"
     ]
@@ -536,17 +568,18 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
             "```{caution}\nScale `smoke` checks that everything runs: its numbers mean nothing.\n```"
         )
     if faults:
-        blocks.append(
-            html_block("<ul>", *[f"<li>{inline(fault)}</li>" for fault in faults], "</ul>")
-        )
+        items = [f"<li>{inline(fault)}</li>" for fault in faults]
+        blocks.append(html_block("<ul>", *items, "</ul>"))
+
+    # sections without content are left out
     if study.notebooks:
-        names = [f"<li>{link(f'{n}.html', n)}</li>" for n in study.notebooks]
-        blocks += ["## Notebooks", html_block("<ul>", *names, "</ul>")]
+        items = [f"<li>{link(f'{name}.html', name)}</li>" for name in study.notebooks]
+        blocks += ["## Notebooks", html_block("<ul>", *items, "</ul>")]
     if comparison := verdict_comparison(study, reference):
         blocks += ["## Verdicts", comparison]
-    folds = [user_table(table, reference) for table in study.tables]
-    if any(folds):
-        blocks += ["## Tables", *folds]
+    tables = [user_table(table, reference) for table in study.tables]
+    if any(tables):
+        blocks += ["## Tables", *tables]
     if study.figures:
         shown = [figure_html(figure, study.tables) for figure in study.figures]
         blocks += ["## Figures", *shown]
@@ -554,12 +587,12 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
 
 
 def user_pages(study: Study, reference: Study, faults: list[str]) -> dict[str, str]:
-    """Texts of the pages of a user's own results, by file name.
+    """The pages of a user's own results by file name: an overview, notebooks and tables.
 
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        The user's results.
     reference : Study
         Reference results.
     faults : list[str]
@@ -573,12 +606,15 @@ def user_pages(study: Study, reference: Study, faults: list[str]) -> dict[str, s
     for name, path in study.notebooks.items():
         links = NotebookLinks(study, path.stem, "../../")
         try:
+            # links to other files of the repository become plain text
             text = folded_notebook(path.read_text(encoding="utf-8"), lambda _: "", links)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError):  # damaged, or half written by a run
             continue
         notebook = json.loads(text)
+        # for Sphinx: the page stands in no table of contents
         notebook["metadata"] = notebook.get("metadata", {}) | {"orphan": True}
         pages[f"yours/{name}.ipynb"] = json.dumps(notebook, ensure_ascii=False)
+
     for table in study.tables:
         pages[f"tables/{table.key}.md"] = table_page(table)
     return pages

@@ -60,7 +60,7 @@ def thumbnail_name(figure: FigureNote) -> str:
 
 
 def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
-    """Write the small picture of a figure, unless there is one that is not older.
+    """Write the thumbnail of a figure (WebP), unless there is one that is not older.
 
     Parameters
     ----------
@@ -84,16 +84,16 @@ def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
 
 
 def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
-    """A tile of the grid: picture, title, status.
+    """A tile of the front page's grid: thumbnail, title and status of a table or figure.
 
     Parameters
     ----------
     item : Item
         A table or figure of a paper.
     figures : list[FigureNote]
-        Figures of the study, with their notes.
+        Our figures of it; the first is shown.
     status : str
-        Whether it is reproduced, in words.
+        Mark that says how it is reproduced, a key of `STATUS`.
 
     Returns
     -------
@@ -104,14 +104,15 @@ def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
     if figures:
         name = thumbnail_name(figures[0])
         picture = f'<img src="_static/thumbnails/{name}" alt="" loading="lazy">'
+
     mark = f'<span aria-hidden="true">{status}</span>'
-    words = f'<span class="xl-status">{mark} {STATUS[status]}</span>'
+    caption = f'<span class="xl-status">{mark} {STATUS[status]}</span>'
     target = f"papers/{item.paper}.html#{item.slug}"
-    return f'<a class="xl-tile" href="{target}">{picture}<strong>{item.title}</strong>{words}</a>'
+    return f'<a class="xl-tile" href="{target}">{picture}<strong>{item.title}</strong>{caption}</a>'
 
 
 def grid(study: Study) -> str:
-    """All published tables and figures, paper by paper.
+    """The front page's grid of all published tables and figures, paper by paper.
 
     Parameters
     ----------
@@ -124,10 +125,12 @@ def grid(study: Study) -> str:
         HTML.
     """
     blocks = []
-    todo = items(study.root)
+    all_items = items(study.root)
     for paper, (authors, _) in PAPERS.items():
         tiles = []
-        for item in (item for item in todo if item.paper == paper):
+        for item in all_items:
+            if item.paper != paper:
+                continue
             status_key = f"{item.notebook}/{item.table}" if item.table else ""
             status = covered(status_key, study.root)
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
@@ -166,7 +169,10 @@ def item_tables(item: Item, study: Study) -> list[ResultTable]:
 
 
 def shown_tables(item: Item, study: Study) -> list[str]:
-    """Tables of an item: the first part open, others folded, large ones as links.
+    """Our result tables of a published table or figure, as HTML blocks.
+
+    A corpus is a table of its own: the first is shown, the others are folded. Large tables,
+    training curves and values of figures are links.
 
     Parameters
     ----------
@@ -180,23 +186,26 @@ def shown_tables(item: Item, study: Study) -> list[str]:
     list[str]
     """
     blocks = []
+    has_open_table = False
     for table in item_tables(item, study):
-        target = link(f"../tables/{table.key}.html", f"{table.file}")
-        if table.has_steps or item.name[0] == "F":
-            blocks.append(f"<p>Values: {target}</p>")
+        table_link = link(f"../tables/{table.key}.html", f"{table.file}")
+        is_figure = item.name[0] == "F"
+        if table.has_steps or is_figure:
+            blocks.append(f"<p>Values: {table_link}</p>")
             continue
+
         for caption, part in parts_of(table, item.paper):
             if part.row.nunique() > LARGEST:
-                blocks.append(f"<p>{escape(caption)}: {target}</p>")
+                blocks.append(f"<p>{escape(caption)}: {table_link}</p>")
                 continue
             shown = result_table(table, part, caption)
-            is_first = not any("<table" in block for block in blocks)
-            blocks.append(shown if is_first else fold(caption, shown))
+            blocks.append(fold(caption, shown) if has_open_table else shown)
+            has_open_table = True
     return blocks
 
 
 def item_claims(item: Item, study: Study) -> str:
-    """The claims that are tested on a table or figure, folded, with how many have which verdict.
+    """The claims that are tested on a table or figure, with their verdicts, as a folded HTML table.
 
     Parameters
     ----------
@@ -208,28 +217,28 @@ def item_claims(item: Item, study: Study) -> str:
     Returns
     -------
     str
-        HTML; empty where there is none.
+        HTML, whose title counts the verdicts; empty where there is no claim.
     """
     claims = []
     for claim in published.claims(item.paper):
-        named = {published.in_print(test.table) for test in claim.tests}
-        if item.table and item.table in named:
+        tested_tables = {published.in_print(test.table) for test in claim.tests}
+        if item.table and item.table in tested_tables:
             claims.append(claim)
     if not claims:
         return ""
+
     judged = study.verdicts[study.verdicts.claim.isin([claim.id for claim in claims])]
     counts = Counter(judged.verdict[judged.verdict != verdicts.NOT_TESTED])
-    words = [f"{counts[verdict]} {verdict}" for verdict in verdicts.VERDICTS if counts[verdict]]
-    title = (
-        f"Claims about it ({len(claims)}), by verdict and text: {', '.join(words) or 'not tested'}"
-    )
+    counted = [f"{counts[verdict]} {verdict}" for verdict in verdicts.VERDICTS if counts[verdict]]
+    outcomes = ", ".join(counted) or "not tested"
+    title = f"Claims about it ({len(claims)}), by verdict and text: {outcomes}"
     caption = f"Claims about {item.title}"
     shown = claim_table(claims, study.verdicts, caption, "../claims/", has_filter=False)
     return fold(title, shown)
 
 
 def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
-    """The section of a table or figure; figures that stand above already, `drawn`, are links.
+    """The section of a paper's page on a table or figure: status, tables, figures and claims.
 
     Parameters
     ----------
@@ -238,20 +247,20 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
     study : Study
         Results of a study, as they lie in a folder.
     drawn : set[str]
-        Names of the figures that stand above already; the new ones are added.
+        Names of the figures that stand further up on the page: these become links. Figures of
+        this section are added.
 
     Returns
     -------
     list[str]
+        Blocks of markdown.
     """
     status_key = f"{item.notebook}/{item.table}" if item.table else ""
     status = covered(status_key, study.root)
-    facts = [
-        f"{status} {STATUS[status]}",
-        link(f"../nbs/{item.notebook}.html", f"notebook {item.notebook}"),
-    ]
-    blocks = [f"## {item.title}", f"<p>{' · '.join(facts)}</p>"]
-    blocks += shown_tables(item, study)
+    notebook = link(f"../nbs/{item.notebook}.html", f"notebook {item.notebook}")
+    head = [f"## {item.title}", f"<p>{status} {STATUS[status]} · {notebook}</p>"]
+
+    blocks = shown_tables(item, study)
     for figure in figures_of(item, study.figures):
         name = figure.path.stem
         if name in drawn:
@@ -259,13 +268,14 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
         else:
             blocks.append(figure_html(figure, study.tables))
             drawn.add(name)
-    if len(blocks) == 2:
+    if not blocks:
         blocks.append(
             paragraph("No reference results or figures yet; the notebook says how to run it.")
         )
-    if about := item_claims(item, study):
-        blocks.append(about)
-    return blocks
+
+    if claims := item_claims(item, study):
+        blocks.append(claims)
+    return head + blocks
 
 
 def paper_page(paper: str, study: Study) -> str:
@@ -281,20 +291,24 @@ def paper_page(paper: str, study: Study) -> str:
     Returns
     -------
     str
+        Markdown.
     """
     authors, address = PAPERS[paper]
     choices = link(f"../choices/{paper}.html", "Where text and code disagree")
     blocks = [f"<p><em>{escape(TITLE[paper])}</em>. {link(address, 'Paper')} · {choices}</p>"]
-    drawn: set[str] = set()
-    for item in (item for item in items(study.root) if item.paper == paper):
-        blocks += item_blocks(item, study, drawn)
+
+    drawn: set[str] = set()  # a figure that several items share is shown once
+    for item in items(study.root):
+        if item.paper == paper:
+            blocks += item_blocks(item, study, drawn)
+
     claims = published.claims(paper)
     table = claim_table(claims, study.verdicts, f"Claims of {authors}", up="../claims/")
     return page_text(authors, *blocks, "## Claims", table)
 
 
 def papers_page(study: Study) -> str:
-    """The page that leads to the papers.
+    """The page that lists the five papers, with links to their pages, and how to cite them.
 
     Parameters
     ----------
@@ -304,20 +318,20 @@ def papers_page(study: Study) -> str:
     Returns
     -------
     str
+        Markdown.
     """
+    n_items = Counter(item.paper for item in items(study.root))
     rows = []
-    todo = Counter(item.paper for item in items(study.root))
     for letter, paper in LETTERS.items():
         authors, address = PAPERS[paper]
         name = f"{link(f'{paper}.html', authors)} ({letter})"
-        outside = link(address, "arXiv")
-        claims = str(len(published.claims(paper)))
-        rows.append([name, f"<em>{escape(TITLE[paper])}</em>", str(todo[paper]), claims, outside])
+        title = f"<em>{escape(TITLE[paper])}</em>"
+        n_claims = len(published.claims(paper))
+        rows.append([name, title, str(n_items[paper]), str(n_claims), link(address, "arXiv")])
+
     head = ["paper", "title", "tables and figures", "claims", "text"]
     table = html_table(head, rows, "The five papers", numbers=[2, 3])
-    return page_text(
-        "Papers", table, citation(study.root), toctree([f"{paper}" for paper in PAPERS])
-    )
+    return page_text("Papers", table, citation(study.root), toctree(list(PAPERS)))
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #8210000d
 def paper_pages(study: Study) -> dict[str, str]:

@@ -96,7 +96,9 @@ def number_title(row) -> str:
 
 
 def number_scripts(study: Study) -> dict[str, str]:
-    """Scripts with what is behind the numbers of each table, by file name.
+    """Scripts with the values by seed and runs behind the numbers of each result table, by file name.
+
+    The page `runs.html` loads the script of a table when a number of it is followed.
 
     Parameters
     ----------
@@ -106,18 +108,19 @@ def number_scripts(study: Study) -> dict[str, str]:
     Returns
     -------
     dict[str, str]
+        JavaScript that hands JSON to the page.
     """
     scripts = {}
     for table in study.tables:
         lines = {}
         for line, row in table.lines:
-            cell = tuple(getattr(row, name) for name in CELL)
-            behind = study.seeds_of.get((table.scale, table.notebook, *cell, step_of(row)), [])
+            labels = [getattr(row, name) for name in CELL]
+            address = (table.scale, table.notebook, *labels, step_of(row))
             lines[line] = {
                 "what": number_title(row),
                 "value": row.value,
                 "n": row.n_seeds,
-                "seeds": behind,
+                "seeds": study.seeds_of.get(address, []),
                 "runs": str(row.run_ids).split(),
             }
         content = {"file": table.file, "user": table.is_user, "lines": lines}
@@ -126,7 +129,7 @@ def number_scripts(study: Study) -> dict[str, str]:
 
 
 def runs_page() -> str:
-    """The page that the scripts are shown on."""
+    """The page that shows the runs behind a number, or a run by its id, with the site's scripts."""
     field = html_block(
         '<form class="xl-run-form"><label>Run id, or its first letters '
         '<input type="search" name="id" autocomplete="off" spellcheck="false"></label>',

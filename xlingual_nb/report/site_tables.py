@@ -8,7 +8,6 @@ __all__ = ['SOURCES', 'published_sds', 'table_cells', 'reference_cells', 'table_
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050002
 from html import escape
-from itertools import chain
 
 import pandas as pd
 
@@ -50,7 +49,8 @@ def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
-    """HTML of the cells of a part of a table: {(row, column, source): HTML}.
+    """Cells of a result table on one corpus: our values with links to their runs, and the published
+    ones.
 
     Parameters
     ----------
@@ -64,12 +64,14 @@ def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
     Returns
     -------
     dict
+        {(row, column, source): HTML}, with the sources `ours` and `published`.
     """
     cells = {}
     sds = published_sds(part)
-    for at, row in zip(part.index, part.itertuples()):
+    for index, row in zip(part.index, part.itertuples()):
         text = tables.cell(row.value, row.sd, row.column)
-        cells[row.row, row.column, "ours"] = number_link(table, at + 2, text, up)
+        line = index + 2  # of the CSV file, whose first line has the names of the columns
+        cells[row.row, row.column, "ours"] = number_link(table, line, text, up)
         printed = tables.cell(row.published, sds.get((row.row, row.column)), row.column)
         if printed:
             cells[row.row, row.column, "published"] = escape(printed)
@@ -99,31 +101,29 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050005
 def table_head(columns: dict[str, list[str]]) -> list[str]:
-    """Two rows of column heads: the paper's columns, and the sources under each.
+    """The head of a result table in HTML, two rows: the paper's columns, and under each its sources.
 
     Parameters
     ----------
     columns : dict[str, list[str]]
-        Sources shown under each column of the paper.
+        Sources shown under each column of the paper: `ours`, `published`.
 
     Returns
     -------
     list[str]
+        Lines of HTML.
     """
-    first = "".join(
-        f'<th scope="colgroup" colspan="{len(sources)}">{escape(column_name(column))}</th>'
-        for column, sources in columns.items()
-    )
-    second = "".join(
-        f'<th scope="col" class="xl-{source}">{source}</th>'
-        for source in chain.from_iterable(columns.values())
-    )
-    corner = '<th scope="col" rowspan="2">row</th>'
-    groups = "".join(f'<colgroup span="{len(sources)}"></colgroup>' for sources in columns.values())
-    return [
-        f"<colgroup></colgroup>{groups}",
-        f"<thead><tr>{corner}{first}</tr><tr>{second}</tr></thead>",
-    ]
+    groups = "<colgroup></colgroup>"
+    first_row = '<th scope="col" rowspan="2">row</th>'
+    second_row = ""
+    for column, sources in columns.items():
+        n_sources = len(sources)
+        groups += f'<colgroup span="{n_sources}"></colgroup>'
+        title = escape(column_name(column))
+        first_row += f'<th scope="colgroup" colspan="{n_sources}">{title}</th>'
+        for source in sources:
+            second_row += f'<th scope="col" class="xl-{source}">{source}</th>'
+    return [groups, f"<thead><tr>{first_row}</tr><tr>{second_row}</tr></thead>"]
 
 
 def result_table(
@@ -133,26 +133,30 @@ def result_table(
     up: str = "../",
     reference: pd.DataFrame | None = None,
 ) -> str:
-    """A part of a result table, ours beside the published values.
+    """A result table on one corpus as HTML, our values beside the published ones.
 
     Parameters
     ----------
     table : ResultTable
+        The whole table, for links to its lines.
     part : DataFrame
         Rows of it, of one corpus.
     caption : str
     up : str
-        Way to the root of the site.
+        Way from the page to the root of the site, such as `../`.
     reference : DataFrame, optional
         Reference results to stand beside a user's.
     """
     cells = table_cells(table, part, up)
     if reference is not None:
         cells |= reference_cells(part, reference)
+
+    # sources that a column has a value of: a paper need not print all of its columns
     columns = {}
     for column in dict.fromkeys(part.column):
         used = {source for _, name, source in cells if name == column}
         columns[column] = [source for source in SOURCES if source in used]
+
     lines = [*table_head(columns), "<tbody>"]
     for row in dict.fromkeys(part.row):
         texts = []
@@ -166,7 +170,7 @@ def result_table(
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050006
 def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
-    """A part of a table of training curves: a row a curve, a column a step.
+    """Training curves on one corpus as an HTML table: a row a curve, a column a step.
 
     Parameters
     ----------
@@ -185,19 +189,20 @@ def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
     steps = sorted(part.step.unique())
     lines = []
     for (row, column), points in part.groupby(["row", "column"], sort=False):
-        shown = {}
-        for at, point in zip(points.index, points.itertuples()):
+        values = {}
+        for index, point in zip(points.index, points.itertuples()):
             text = tables.cell(point.value, point.sd, column)
-            shown[point.step] = number_link(table, at + 2, text)
+            line = index + 2  # of the CSV file, whose first line has the names of the columns
+            values[point.step] = number_link(table, line, text)
         names = [escape(row_name(row)), escape(column_name(column))]
-        lines.append([*names, *[shown.get(step, "") for step in steps]])
+        lines.append([*names, *[values.get(step, "") for step in steps]])
+
     head = ["row", "column", *[f"step {step:.0f}" for step in steps]]
     return html_table(head, lines, caption, numbers=range(2, len(head)), name="xl-results")
 
 
 def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFrame]]:
-    """The parts of a table that a reader compares, a corpus each: caption and rows; those with the
-    most published values first.
+    """A result table split by corpus, with a caption for each part.
 
     Parameters
     ----------
@@ -209,20 +214,24 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     Returns
     -------
     list[tuple[str, pd.DataFrame]]
+        Captions and rows; those with the most published values first.
     """
     frame = table.frame[table.frame.paper == paper] if paper else table.frame
+    keys = ["paper", "table", "corpus"]
+    n_published = frame.groupby(keys, sort=False).published.transform("count")
+    frame = frame.assign(_n_published=n_published)
+    frame = frame.sort_values("_n_published", ascending=False, kind="stable")
+
     parts = []
-    groups = frame.groupby(["paper", "table", "corpus"], sort=False)
-    printed = groups.published.transform("count")
-    frame = frame.assign(_printed=printed).sort_values("_printed", ascending=False, kind="stable")
-    for (_, name, corpus), part in frame.groupby(["paper", "table", "corpus"], sort=False):
+    for (_, name, corpus), part in frame.groupby(keys, sort=False):
         seeds = tables.describe_seeds(part)
-        parts.append((f"{table_title(name)}, {place_name(corpus, table.scale)}; {seeds}", part))
+        caption = f"{table_title(name)}, {place_name(corpus, table.scale)}; {seeds}"
+        parts.append((caption, part))
     return parts
 
 
 def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str:
-    """The page of a result table, all corpora.
+    """The page of a result table, with all of its corpora.
 
     Parameters
     ----------
@@ -234,12 +243,15 @@ def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str
     Returns
     -------
     str
+        Markdown.
     """
     title = f"{table_title(table.name)} of {table.notebook}"
-    blocks = [paragraph(f"`{table.file}`, of notebook {table.notebook} at scale {table.scale}.")]
-    blocks.append(
-        f"<p>{link(f'../{table.file}', 'CSV')} · {link(f'../nbs/{table.notebook}.html', 'notebook')}</p>"
-    )
+    csv_link = link(f"../{table.file}", "CSV")
+    notebook_link = link(f"../nbs/{table.notebook}.html", "notebook")
+    blocks = [
+        paragraph(f"`{table.file}`, of notebook {table.notebook} at scale {table.scale}."),
+        f"<p>{csv_link} · {notebook_link}</p>",
+    ]
     for caption, part in parts_of(table):
         if table.has_steps:
             blocks.append(curve_table(table, part, caption))

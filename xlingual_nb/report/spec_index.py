@@ -51,44 +51,49 @@ def json_text(value) -> str:
 
 
 def index_entry(spec) -> dict:
-    """The entry of a run in the index.
+    """The entry of a run in the index: its spec, with the runs that it reads by their short ids.
 
     Parameters
     ----------
     spec : Spec
+        Config of the run.
 
     Returns
     -------
     dict
-        `spec`, in which runs that it reads stand by their short ids, and digests of the `data` that it
-        reads itself.
+        `spec`, in which a run that is read is `{"run": short id}`; and digests of the `data` that
+        the run reads itself, if any.
     """
     inputs = parents(spec)
     short_ids = {canonical(parent): run_id(parent)[:SHORT] for parent in inputs}
     stages = {parent.stage for parent in inputs}
 
-    def refer(value):
+    def with_ids(value):
+        """A part of the spec, with the specs of runs in it replaced by their ids."""
         if isinstance(value, list):
-            return [refer(member) for member in value]
+            return [with_ids(member) for member in value]
         if not isinstance(value, dict):
             return value
-        if value["is"] in stages and (short := short_ids.get(json_text(value))):
-            return {"run": short}
-        return {name: refer(member) for name, member in value.items()}
+        if value["is"] in stages:  # may be the spec of a run
+            short = short_ids.get(json_text(value))
+            if short:
+                return {"run": short}
+        return {name: with_ids(member) for name, member in value.items()}
 
-    plain = plain_value(spec)
-    entry = {"spec": {name: refer(value) for name, value in plain.items()}}
-    if hasattr(spec, "source_digests") and (digests := spec.source_digests()):
+    entry = {"spec": {name: with_ids(value) for name, value in plain_value(spec).items()}}
+    digests = spec.source_digests() if hasattr(spec, "source_digests") else {}
+    if digests:
         entry["data"] = digests
     return entry
 
 
 def index_entries(specs: Iterable) -> dict[str, dict]:
-    """The entries of runs and of all their ancestors.
+    """The index entries of runs and of all runs that they read, directly or not.
 
     Parameters
     ----------
     specs : iterable of Spec
+        Configs of the runs.
 
     Returns
     -------
@@ -96,14 +101,14 @@ def index_entries(specs: Iterable) -> dict[str, dict]:
         {short id: entry}.
     """
     entries = {}
-    todo = list(specs)
+    pending = list(specs)
     with one_look():
-        while todo:
-            spec = todo.pop()
+        while pending:
+            spec = pending.pop()
             short = run_id(spec)[:SHORT]
             if short not in entries:
                 entries[short] = index_entry(spec)
-                todo += parents(spec)
+                pending += parents(spec)
     return entries
 
 # %% ../../nbs/lib/8150_spec_index.ipynb #0160d9f9
@@ -164,20 +169,22 @@ class SpecIndex:
         """
         inputs = []
 
-        def walk(value):
+        def collect(value):
+            """Collect the ids, `{"run": id}`, within a part of the spec."""
             if isinstance(value, dict):
-                inputs.extend([value["run"]] if set(value) == {"run"} else [])
+                if set(value) == {"run"}:
+                    inputs.append(value["run"])
                 for member in value.values():
-                    walk(member)
+                    collect(member)
             elif isinstance(value, list):
                 for member in value:
-                    walk(member)
+                    collect(member)
 
-        walk(self.entries[short]["spec"])
+        collect(self.entries[short]["spec"])
         return list(dict.fromkeys(inputs))
 
     def ancestors(self, shorts: Iterable[str]) -> list[str]:
-        """Runs and everything they read, in topological order.
+        """Runs and all runs that they read, directly or not, in topological order.
 
         Parameters
         ----------
@@ -189,8 +196,7 @@ class SpecIndex:
         list of str
             Short ids, each after those that it reads.
         """
-        order = {}
-        todo = list(shorts)
+        order = {}  # an ordered set
 
         def add(short):
             if short not in order:
@@ -198,7 +204,7 @@ class SpecIndex:
                     add(parent)
                 order[short] = None
 
-        for short in todo:
+        for short in list(shorts):
             add(short)
         return list(order)
 
@@ -223,6 +229,8 @@ class SpecIndex:
     def text(self, short: str) -> str:
         """The complete spec of a run, as the JSON that its id is hashed from.
 
+        The specs of the runs that it reads stand in it in place of their ids.
+
         Parameters
         ----------
         short : str
@@ -233,18 +241,22 @@ class SpecIndex:
         str
         """
 
-        def spell(value):
+        def canonical_json(value):
+            """JSON without blanks, names sorted; a run, `{"run": id}`, as its spec."""
             if isinstance(value, list):
-                return "[" + ",".join(map(spell, value)) + "]"
+                return "[" + ",".join(map(canonical_json, value)) + "]"
             if not isinstance(value, dict):
                 return json_text(value)
             if set(value) == {"run"}:
                 return self.text(value["run"])
-            members = [f"{json_text(name)}:{spell(value[name])}" for name in sorted(value)]
+            members = []
+            for name in sorted(value):
+                members.append(f"{json_text(name)}:{canonical_json(value[name])}")
             return "{" + ",".join(members) + "}"
 
+        # cached: many runs read the same pretraining
         if short not in self._texts:
-            self._texts[short] = spell(self.entries[short]["spec"])
+            self._texts[short] = canonical_json(self.entries[short]["spec"])
         return self._texts[short]
 
     def spec(self, short: str) -> dict:
@@ -426,11 +438,13 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
     known = earlier.ancestors(sorted(runs & set(earlier.entries)))
     if runs <= set(known):
         return {short: earlier.entries[short] for short in known}
-    entries = []
+
+    # of the tables that have been run
+    table_entries = []
     for table in confirmatory_tables():
         if (Path(root) / CONFIRMED / table.file).is_file():
-            entries += table.entries
-    return index_entries(unique_runs(entries))
+            table_entries += table.entries
+    return index_entries(unique_runs(table_entries))
 
 
 def study_entries(
@@ -464,18 +478,21 @@ def study_entries(
         If the spec of a run is in neither.
     """
     scale, notebook, corpus = study
+    specs = {}
     try:
         specs = grid_specs(root, scale, notebook, corpus)
-    except InputError as error:
+    except InputError as error:  # the data are not here
         tell(f"{notebook} ({scale}, {corpus}): from the earlier index ({error})")
-        specs = {}
+
+    # figures may show runs that no table has
     runs = runs | figure_runs(root, scale, notebook, corpus)
-    lost = sorted(runs - set(specs) - set(earlier.entries))
+    without_spec = sorted(runs - set(specs) - set(earlier.entries))
     require(
-        not lost,
-        f"{len(lost)} runs of {notebook} ({scale}, {corpus}) have no spec ({lost[:1]}): "
-        "set XLINGUAL_DATA, or make these results again",
+        not without_spec,
+        f"{len(without_spec)} runs of {notebook} ({scale}, {corpus}) have no spec "
+        f"({without_spec[:1]}): set XLINGUAL_DATA, or make these results again",
     )
+
     today = index_entries(specs[short] for short in sorted(runs & set(specs)))
     known_before = earlier.ancestors(sorted(runs - set(specs)))
     return today, {short: earlier.entries[short] for short in known_before}
@@ -509,26 +526,29 @@ def write_index(root: Path, tell=print) -> Path:
     today = {}
     before = {}
     for study, values in reference_values(root).groupby(["scale", "notebook", "corpus"]):
-        of_grid, of_index = study_entries(root, study, set(values.run), earlier, tell)
-        today |= of_grid
-        before |= of_index
+        from_grid, from_index = study_entries(root, study, set(values.run), earlier, tell)
+        today |= from_grid
+        before |= from_index
+
+    # one JSON object a line, in the order of the ids; today's entry wins over the earlier one
     entries = before | today | confirmatory_entries(root, earlier)
-    lines = [
-        json.dumps({"id": short} | entry, ensure_ascii=False) for short, entry in entries.items()
-    ]
+    lines = []
+    for short, entry in entries.items():
+        lines.append(json.dumps({"id": short} | entry, ensure_ascii=False))
     write_atomic(path, "".join(line + "\n" for line in sorted(lines)))
     tell(f"{len(entries)} runs in {INDEX}")
     return path
 
 # %% ../../nbs/lib/8150_spec_index.ipynb #800f7d09
 def restored_spec(index: SpecIndex, short: str):
-    """The spec of a run of the index, ready for `runs.engine.run`.
+    """The spec of a run of the index as an object, so that the run can be made again
+    (`runs.engine.run`).
 
     Parameters
     ----------
     index : SpecIndex
     short : str
-        Short id.
+        Short id of the run.
 
     Returns
     -------
@@ -539,20 +559,24 @@ def restored_spec(index: SpecIndex, short: str):
     InputError
         If the spec does not fit today's code, or the data here have other digests.
     """
+    # a stage is declared, with the class of its specs, where its module is imported
     package = import_module("xlingual_nb.experiments")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
-    kinds = {name: stage.spec for name, stage in declared_stages().items()}
+    spec_classes = {name: stage.spec for name, stage in declared_stages().items()}
     stage = index.stage(short)
-    require(stage in kinds, f"no module declares the stage {stage!r} any more")
+    require(stage in spec_classes, f"no module declares the stage {stage!r} any more")
+
     try:
-        spec = restore(index.spec(short), kinds[stage], *kinds.values())
+        spec = restore(index.spec(short), spec_classes[stage], *spec_classes.values())
     except (TypeError, KeyError) as error:
         raise InputError(f"the spec of {short} does not fit the code of today: {error}") from error
-    with_these_data = run_id(spec)[:SHORT]
+
+    # the id is a hash of the spec and of the data that it reads
+    id_here = run_id(spec)[:SHORT]
     require(
-        with_these_data == short,
-        f"run {short} read other data than those here, with which it is {with_these_data}: "
+        id_here == short,
+        f"run {short} read other data than those here, with which it is {id_here}: "
         "`xlingual runs show` names their digests",
     )
     return spec

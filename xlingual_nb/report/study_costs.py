@@ -66,8 +66,7 @@ def specs_with_text(path: Path, values: dict) -> list:
 
 
 def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
-    """What of a notebook can be planned. Where text is missing for the whole, each of its tables
-    is tried by itself.
+    """The specs of a notebook, or of those of its tables whose texts are here.
 
     Parameters
     ----------
@@ -78,23 +77,28 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
 
     Returns
     -------
-    tuple[list, dict]
-        (Parameters, specs) of each part; and by name, why a part cannot be planned.
+    planned : list of (dict, list)
+        Parameters and specs: of the whole notebook or, where it lacks a text, of each table.
+    reasons : dict
+        {notebook or table: why it cannot be planned}.
     """
     try:
         return [(values, specs_with_text(path, values))], {}
     except InputError as error:
         reasons = {path.stem: str(error)}
+
+    # a notebook of several tables has the parameter `only`
     module = import_module(f"xlingual_nb.experiments.{path.stem[3:]}")
     names = getattr(module, "FIGURES", None) or getattr(module, "TABLES", ())
     if values.get("only") != "all" or not names:
         return [], reasons
+
     planned = []
     reasons = {}
     for name in names:
-        part = values | {"only": name.removeprefix("table").removeprefix("figure")}
+        table_values = values | {"only": name.removeprefix("table").removeprefix("figure")}
         try:
-            planned.append((part, specs_with_text(path, part)))
+            planned.append((table_values, specs_with_text(path, table_values)))
         except InputError as error:
             reasons[f"{path.stem}, {name}"] = str(error)
     return planned, reasons
@@ -124,7 +128,7 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
         If none can be planned.
     """
     specs = []
-    rows = {}
+    rows = {}  # {(notebook, paper, table, row): run ids}
     not_planned = {}
     store = ""
     for name in names:
@@ -133,11 +137,12 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
         store = values.get("store", "")
         planned, reasons = planned_parts(path, values)
         not_planned |= reasons
-        for part, part_specs in planned:
+        for part_values, part_specs in planned:
             specs += part_specs
-            for entry in cells_of(path.stem, **part):
-                label = path.stem, entry.paper, entry.table, entry.row
+            for entry in cells_of(path.stem, **part_values):
+                label = (path.stem, entry.paper, entry.table, entry.row)
                 rows.setdefault(label, set()).update(map(run_id, entry.runs))
+
     if not specs and not_planned:
         raise InputError(next(iter(not_planned.values())))
     return list(dict.fromkeys(specs)), rows, not_planned, store
@@ -146,12 +151,13 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
 def study_costs(
     names, scale: str, settings: dict, store: str = "", machines=None, devices: int = 1
 ) -> StudyCosts:
-    """What the notebooks `names` (none: all that have a grid) still cost at a scale.
+    """What notebooks still cost at a scale: the runs that the store lacks, by stage, machine and
+    table row.
 
     Parameters
     ----------
     names : list of str
-        As on the command line.
+        Numbers or names of notebooks; empty for all that have a grid of runs.
     scale : str
     settings : dict
         Parameters of the notebooks, as text.
@@ -174,28 +180,32 @@ def study_costs(
         )
         opened_store = open_store(store or own_store, blank=True)
         nodes = missing_nodes(specs, StoreView(opened_store, code_behind(specs)))
+
+        # the dearest table rows, in FLOP and in hours of the last machine
         costs = row_costs(nodes, runs_of_row)
         dearest = costs[costs > costs.sum() / 1000][:DEAREST]
-        left = nodes_without(nodes, runs_of_row, dearest.index)
-        hour = table.machines[-1].speed * 3600
+        machine = table.machines[-1]
         rows = pd.DataFrame(list(dearest.index), columns=["notebook", "paper", "table", "row"])
-        rows[f"hours {table.machines[-1].name}"] = dearest.values / hour
+        rows[f"hours {machine.name}"] = dearest.values / (machine.speed * 3600)
         rows["share"] = dearest.values / max(costs.sum(), 1.0)
+        nodes_without_them = nodes_without(nodes, runs_of_row, dearest.index)
+
+        # hours by stage on the first machine alone
         stages = plan(specs, opened_store)
-        gpus = [column for column in stages if column.startswith("hours ")][1:]
+        other_machines = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(
-            stages.drop(columns=gpus),
-            machine_costs(nodes, table, devices),
-            rows,
-            machine_costs(left, table, devices),
-            measured_speeds(specs, opened_store),
-            not_planned,
-            data_remarks(specs),
+            stages=stages.drop(columns=other_machines),
+            machines=machine_costs(nodes, table, devices),
+            rows=rows,
+            without_rows=machine_costs(nodes_without_them, table, devices),
+            measured=measured_speeds(specs, opened_store),
+            not_planned=not_planned,
+            remarks=data_remarks(specs),
         )
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab03
 def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame for reading: three digits, thousands separated, shares in percent.
+    """A table of costs for reading: three digits, thousands separated, shares in percent.
 
     Parameters
     ----------
@@ -204,10 +214,11 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Of strings where the numbers are floats.
+        Strings in place of floats; all else as it is.
     """
 
-    def text(name, value):
+    def rounded(name, value):
+        """A value of the column `name` as text: `12.5%`, `3.1e+15`, `1,250`, `< 0.01`."""
         if name == "share":
             return f"{value:.1%}"
         if not isinstance(value, float):
@@ -218,11 +229,14 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
             return "< 0.01"
         return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
-    return pd.DataFrame({name: [text(name, v) for v in frame[name]] for name in frame})
+    columns = {}
+    for name in frame:
+        columns[name] = [rounded(name, value) for value in frame[name]]
+    return pd.DataFrame(columns)
 
 
 def print_costs(costs: StudyCosts) -> None:
-    """Print the cost of a study; only its stages where there is nothing to compute.
+    """Print the cost of a study (`xlingual plan`); only its stages where there is nothing to compute.
 
     Parameters
     ----------
@@ -233,17 +247,22 @@ def print_costs(costs: StudyCosts) -> None:
     print_table(plain_numbers(costs.stages))
     for name, reason in costs.not_planned.items():
         print(f"{name} is not in this plan: {reason}")
-    if costs.machines["card-hours"].max() >= SHORT:
+
+    takes_long = costs.machines["card-hours"].max() >= SHORT
+    if takes_long:
         print(
-            "\non machines (edit runs/machines.toml, or --machines FILE; shares and prices are assumptions)"
+            "\non machines (edit runs/machines.toml, or --machines FILE; shares and prices are "
+            "assumptions)"
         )
         print_table(plain_numbers(costs.machines))
         print(
-            f"\nthe {len(costs.rows)} dearest rows (a shared run counts in equal parts for the rows that need it)"
+            f"\nthe {len(costs.rows)} dearest rows (a shared run counts in equal parts for the rows "
+            "that need it)"
         )
         print_table(plain_numbers(costs.rows))
         print("\nwithout them")
         print_table(plain_numbers(costs.without_rows))
+
     if len(costs.measured):
         print("\nreached by the finished runs of this store, one process each")
         print_table(plain_numbers(costs.measured))

@@ -67,6 +67,7 @@ class StudyRun:
     """
 
     def __init__(self, notebook: str, namespace: dict, entries: list[TableEntry], label: str):
+        """Take the notebook's parameters from its variables, and look up which values are there."""
         defaults = default_values(resolve(notebook))
         values = {name: namespace[name] for name in defaults}
         self.notebook = notebook
@@ -74,6 +75,9 @@ class StudyRun:
         self.scale = values["scale"]
         self.device = values.get("device", "cpu")
         self.makes_missing = values.get("make_missing", True)
+
+        # other languages, texts or readings than the reference study's
+        is_user_study = any(values[name] != defaults[name] for name in PERSONAL if name in defaults)
         self.folders = output_folders(
             notebook,
             self.scale,
@@ -81,9 +85,11 @@ class StudyRun:
             values.get("results", ""),
             values.get("figures", ""),
             keep=values.get("keep", False),
-            yours=any(values[name] != defaults[name] for name in PERSONAL if name in defaults),
+            yours=is_user_study,
         )
         self.store = self.folders.store
+
+        # values that are reused, and those that the store's runs must give
         self.entries = with_kept(entries, self.folders, label)
         self.reused = reusable_values(self.entries, self.folders, label)
         self.missing = missing_entries(self.entries, self.reused)

@@ -37,10 +37,13 @@ def notebook_claims(
     related : tuple of str
         The other notebooks whose values they need.
     """
+    # `02_ordering` is the notebook of the module `experiments.ordering`; a user's may have none
     name = f"xlingual_nb.experiments.{notebook[3:]}"
-    module = import_module(name) if notebook[3:].isidentifier() and find_spec(name) else None
+    has_module = notebook[3:].isidentifier() and find_spec(name)
+    module = import_module(name) if has_module else None
     if not hasattr(module, "belongs_here"):
         return [], ()
+
     known_papers = [paper for paper in papers if paper in published.papers()]
     claims = []
     for paper in getattr(module, "PAPERS", known_papers):
@@ -97,45 +100,53 @@ def value_files(home: Path, notebook: str = "", reading: str = "") -> dict[str, 
 def examined_claims(
     home, notebook="", claims=(), related=(), reading=""
 ) -> dict[str, list[verdicts.Examined]]:
-    """The claims of each notebook that has written values by seed under `<results>/<scale>`,
-    examined (`verdicts.Examined`), each once a corpus.
+    """The results of the tests of all claims of a study, by notebook, before the correction for
+    many claims.
+
+    A study is what all notebooks have written at one scale; a claim is examined once a corpus.
 
     Parameters
     ----------
     home : Path
-        The folder of the scale; its name is the scale's.
+        Results of the scale, such as `results/laptop`; its name is the scale's.
     notebook : str
-        One whose claims are given here, and not asked of its module.
+        A notebook whose claims are given here, and not asked of its module.
     claims, related
         Of that notebook (`notebook_claims`).
     reading : str
-        Ends the name of that notebook's file of values, and of those that it needs beside it.
+        Other reading of the paper: ends the name of that notebook's file of values, and of those
+        that it needs beside it.
 
     Returns
     -------
     dict
-        By notebook; none where no notebook has written any.
+        {notebook: examined claims}; empty where no notebook has written values by seed.
     """
     files = value_files(home, notebook, reading)
     if not files:
         return {}
-    seeds_of = {name: tables.read_seeds(path) for name, path in files.items()}
-    typical = study_variances(pd.concat(seeds_of.values()))
+    seeds_by_notebook = {name: tables.read_seeds(path) for name, path in files.items()}
+    # how much seeds differ is estimated on the whole study, not on one notebook
+    typical = study_variances(pd.concat(seeds_by_notebook.values()))
+
     examined = {}
     seen = set()
-    for name, seeds in seeds_of.items():
+    for name, seeds in seeds_by_notebook.items():
         if name == notebook:
             claims_here, needed = list(claims), related
         else:
             claims_here, needed = notebook_claims(name, seeds.paper.unique())
         if not claims_here:
             continue
+
+        # with the values of other notebooks that these claims compare
         needed_files = [Path(home, other, files[name].name) for other in needed]
         needed_seeds = [tables.read_seeds(path) for path in needed_files if path.is_file()]
         values = pd.concat([seeds, *needed_seeds])
         corpora = set(seeds.corpus)
         for result in verdicts.examine_claims(values, Path(home).name, claims_here, typical):
-            key = result.claim.id, result.corpus
+            key = (result.claim.id, result.corpus)
+            # needed values may bring corpora that this notebook has not run
             if result.corpus in corpora and key not in seen:
                 seen.add(key)
                 examined.setdefault(name, []).append(result)
