@@ -2,6 +2,7 @@
 browser sees of the whole.
 """
 
+import dataclasses
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urldefrag
 
 import pandas as pd
@@ -107,6 +109,25 @@ def test_a_claim_s_page_says_what_is_planned_on_fresh_seeds_or_why_nothing_is(re
     assert left_out and left_out in site_claims.fresh_seeds(claims["D-no-parallel"], compared)
     ours = next(claim for claim in claims.values() if claim.whose == published.OURS)
     assert site_claims.fresh_seeds(ours, compared) == ""
+
+
+def test_a_value_of_a_claim_is_rounded_as_its_own_column_asks():
+    test = published.Comparison("table1", "MLM-Perpl. dev", ("original",), "above", 0.0)
+    claim = published.Claim(
+        "D-x", "dufter2020", "", "", ("laptop",), (test, dataclasses.replace(test, column="µ"))
+    )
+    columns = ["row", "column", "corpus", "value", "sd", "published", "n_seeds"]
+    rows = [
+        ("original", "MLM-Perpl. dev", "bible", 1234.4, 5.2, 22.71, 3),
+        ("original", "µ", "bible", 0.456, 0.012, 0.7, 3),
+    ]
+    lines = {}
+    for line, row in enumerate(pd.DataFrame(rows, columns=columns).itertuples(), 2):
+        table = SimpleNamespace(key="laptop-x-table1", scale="laptop")
+        lines["dufter2020", "table1", row.row, row.column] = [(table, line, row)]
+    page = site_claims.values_behind(claim, SimpleNamespace(lines_of=lines))
+    assert ">1234 ±5.2<" in page and ">22.7<" in page, "perplexities to three digits"
+    assert ">0.46 ±0.01<" in page and ">0.70<" in page, "scores to two decimals"
 
 
 @pytest.mark.parametrize("test", [t for c in published.claims() for t in c.tests][::9])
