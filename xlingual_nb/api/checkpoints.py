@@ -150,7 +150,7 @@ class Checkpoint:
         seed: int = 0,
         neighbours: Mapping[str, Iterable[str]] | None = None,
     ) -> pd.DataFrame:
-        """Sentences masked as in pretraining (masked-language modelling), with the tokens to predict.
+        """Sentences masked as in pretraining (masked-language modelling), with their targets.
 
         Parameters
         ----------
@@ -489,7 +489,7 @@ def pretrain(
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #66beedc9
 def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: str) -> None:
-    """Warn where a text has many unknown tokens, or sentences longer than the model's maximum length.
+    """Warn of many unknown tokens, and of sentences longer than the model's maximum length.
 
     Parameters
     ----------
@@ -549,6 +549,7 @@ def probe(
     Parameters
     ----------
     checkpoint : Checkpoint, str or Path
+        A model, or the folder it lies in.
     texts : dict of list of str
         Parallel sentences: entry i says the same in every language.
     dictionary : dict of list of str, optional

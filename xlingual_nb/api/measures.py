@@ -47,6 +47,7 @@ def multilinguality(
     Parameters
     ----------
     checkpoint : Checkpoint, str or Path
+        A model, or the folder it lies in.
     texts : dict of list of str
         Parallel sentences in two languages.
     dictionary : dict of list of str
@@ -352,6 +353,7 @@ def language_identity(
     Parameters
     ----------
     checkpoint : Checkpoint, str or Path
+        A model, or the folder it lies in.
     texts : dict of list of str
         Sentences in two languages or more; they need not be parallel.
     layers : iterable of int, optional
@@ -532,6 +534,7 @@ def mean_shift(
     Parameters
     ----------
     checkpoint : Checkpoint, str or Path
+        A model, or the folder it lies in.
     texts : dict of list of str
         Sentences of both languages, to take the means on.
     source, target : str

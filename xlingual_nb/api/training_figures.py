@@ -102,7 +102,7 @@ def _check_titles(models) -> None:
 
 
 def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
-    """The trajectory of each model; `dictionary` is one for all, or {title of a model: dictionary}."""
+    """The trajectory of each model; `dictionary` is one for all, or {model's title: dictionary}."""
     _check_titles(models)
     dictionaries = dictionary
     is_for_all = dictionary is None or not all(isinstance(d, Mapping) for d in dictionary.values())

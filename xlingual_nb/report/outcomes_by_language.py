@@ -59,7 +59,7 @@ def outcomes_by_language(t: ClaimTest) -> dict[str, Outcome]:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------

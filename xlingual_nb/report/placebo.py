@@ -31,7 +31,7 @@ def kept_tables(results, scale) -> pd.DataFrame:
     results : str or Path
         The folder of results.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     """
     folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
     files = []
@@ -48,7 +48,7 @@ def kept_corpora(results, scale) -> list[str]:
     results : str or Path
         The folder of results.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     """
     return sorted(kept_tables(results, scale).corpus.unique())
 
@@ -61,9 +61,9 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
     results : str or Path
         The folder of results.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #70526714
 def sample_observations(cells, rng) -> pd.DataFrame:
-    """Made-up values by seed: normal, with each number's mean and deviation, as many as it has seeds.
+    """Made-up values by seed: normal with the mean and deviation of each number, one a seed.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def untrained_world(cells, rng=None) -> pd.DataFrame:
 
 
 def one_condition(cells, rng) -> pd.DataFrame:
-    """True numbers of a world in which all conditions of a table but its baselines are the same one.
+    """True numbers of a world in which all conditions of a table, but for baselines, are the same.
 
     That condition is drawn at random from the table's rows. No difference between conditions is
     real in this world, while models still differ from their baselines.
@@ -212,7 +212,7 @@ def shuffled_world(cells, rng=None) -> pd.DataFrame:
 
 
 def permute_row_labels(observations, rng) -> pd.DataFrame:
-    """Values by seed with the row labels of each table permuted within each seed (permutation null).
+    """Values by seed with the row labels of each table permuted within each seed: a null world.
 
     Baselines keep their labels. A whole model is relabelled: all columns of a row move together.
     A permutation that leaves a table as it is would be the study itself, and is drawn again.
@@ -272,7 +272,7 @@ def holds(claim, look_up) -> bool | None:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     look_up : callable
         Values of rows, as of `ClaimTest`.
     """
@@ -306,7 +306,7 @@ def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, in
     true : DataFrame
         Numbers of the world that the study is drawn from.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     correlations : bool
         Count claims on correlations.
 
@@ -347,7 +347,7 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
     world : str
         A key of `WORLDS`.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     n : int
         Number of studies.
     seed : int
@@ -405,7 +405,7 @@ def rates(results, scale, n, seed=0) -> Iterator[dict]:
     results : str or Path
         The folder of results.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     n : int
         Number of studies.
     seed : int
@@ -433,7 +433,7 @@ def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
     measured : Path
         File of `benchmarks/placebo.py`.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
     row, column : str
         Labels of the entry.
 
@@ -79,7 +79,7 @@ def is_above_baseline(t: ClaimTest) -> bool | None:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def misfit(t: ClaimTest) -> str:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def is_trained_to_equal_fit(t: ClaimTest) -> bool:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
     """
     if not t.test.fit or t.test.fit == published.BEST_FIT:
         return False
@@ -243,7 +243,7 @@ def untrained_row(t: ClaimTest) -> str:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------
@@ -268,7 +268,7 @@ def rows_at_ceiling(t: ClaimTest) -> str:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------
@@ -303,7 +303,7 @@ def rows_of_both_signs(t: ClaimTest) -> str:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
     """
     if not t.test.one_sign:
         return ""
@@ -324,7 +324,7 @@ def source_task_learnt(t: ClaimTest) -> dict[tuple[str, str], bool | None]:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        A statistical test of a claim, with the values by seed of its rows.
 
     Returns
     -------

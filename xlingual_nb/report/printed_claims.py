@@ -37,7 +37,7 @@ def printed_claim(claim: Claim) -> dict:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
 
     Returns
     -------

@@ -102,6 +102,7 @@ def sides(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
     Parameters
     ----------
     claim : Claim
+        A claim of a paper, with its statistical tests.
 
     Returns
     -------
@@ -140,7 +141,7 @@ def reference_scores(root: Path, scale: str, table: str) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     scale, table : str
     """
     paths = sorted((root / "results" / scale).glob(f"*/{table}.csv"))
@@ -207,6 +208,7 @@ def scores_text(claim: Claim, measured: dict[str, tuple[str, str]], number: str)
     Parameters
     ----------
     claim : Claim
+        A claim of a paper, with its statistical tests.
     measured : dict
         Our studies: {name of its corpus for the reader: (scale, corpus)}.
     number : str

@@ -181,7 +181,7 @@ def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     row : Series
         The line: question, comparison, effect, Holm's p, n and verdict.
     scale, notebook : str
@@ -216,7 +216,7 @@ def fresh_value_provenance(root: Path, row: pd.Series) -> dict:
 
 
 def mean_provenance(root: Path, path: Path, line: int, row: pd.Series) -> dict:
-    """The provenance of a mean over seeds (a line of a result table): values by seed, and their runs.
+    """The provenance of a mean over seeds (a line of a result table): values by seed and runs.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ def compared_rows(test) -> tuple[str, ...]:
     Parameters
     ----------
     test : Comparison
-        A test of a claim.
+        A test of a claim: the rows and column that it compares, and its margin.
     """
     return test.minus if isinstance(test.minus, tuple) else ()
 
@@ -356,7 +356,7 @@ def is_compared(values: pd.DataFrame, test) -> pd.Series:
     values : DataFrame
         Values by seed.
     test : Comparison
-        A test of a claim.
+        A test of a claim: the rows and column that it compares, and its margin.
 
     Returns
     -------
@@ -373,7 +373,7 @@ def test_text(test) -> str:
     Parameters
     ----------
     test : Comparison
-        A test of a claim.
+        A test of a claim: the rows and column that it compares, and its margin.
     """
     compared = ", ".join(test.plus)
     against = ", ".join(compared_rows(test)) or test.minus
@@ -397,7 +397,7 @@ def verdict_line(row) -> str:
 
 
 def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
-    """The provenance of the verdicts on a claim: its tests, and the runs of the rows that they compare.
+    """The provenance of the verdicts on a claim: its tests, and the runs of the rows compared.
 
     Parameters
     ----------
@@ -506,7 +506,7 @@ def result_provenance(root: Path, target: str) -> dict:
         Root of the repository.
     target : str
         A figure, a line of a table by its number or by words that it alone holds
-        (`results/…/table2.csv:5`, `results/…/table2.csv:inv-order µ bible`), a claim or a run id.
+        (`results/…/table2.csv:5`, `results/…/table2.csv:inv-order µ bible`), a claim or a run.
 
     Returns
     -------

@@ -74,8 +74,8 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
 def printed_block() -> str:
     """What `make reproduce` prints in the end, from the reference results.
 
-    `make reproduce` runs five rows of notebook 07 with three seeds; the reference results have
-    more of both. The same rows and seeds are taken from them, so that a reader sees the same numbers.
+    It runs five rows of notebook 07 with three seeds. The reference results have more of both: the
+    same rows and seeds are taken from them, so that a reader sees the same numbers.
     """
     from xlingual_nb.experiments.laboratory import SEEDS
 
@@ -187,7 +187,8 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     str
         Markdown.
     """
-    decided = f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb)."
+    links = "[Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb)."
+    decided = f"{score_text(frames)} {links}"
 
     # how many models a decided claim of a paper rests on, at the scale that most were run at
     frame = frames["laptop"]
@@ -217,7 +218,7 @@ def covered(place: str, root: Path) -> str:
     place : str
         Our table, `NOTEBOOK/TABLE`; empty for a picture without numbers.
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -278,7 +279,7 @@ def repository_address(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -328,7 +329,7 @@ def citation(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------

@@ -81,7 +81,7 @@ class Kept:
         column : str
             Label of the column.
         corpus : str
-            Name of the corpus.
+            Name of the corpus, such as `bible`.
         """
         at = self.table(name)
         values = at[(at.row == row) & (at.column == column) & (at.corpus == corpus)].value
@@ -93,7 +93,7 @@ class Kept:
         Parameters
         ----------
         claims : Iterable[Claim]
-            Claims of the registry.
+            Claims of the papers, with their statistical tests.
         """
         path = self.root / "results" / self.scale / "verdicts.csv"
         if not (self.scale and path.is_file()):
@@ -186,7 +186,7 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
     notebook : str
         File name of the notebook, without suffix.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     tables : pd.DataFrame
         Reference tables, tidy.
 
@@ -205,7 +205,7 @@ def describe_outdated(reference: Kept) -> str:
     Parameters
     ----------
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
 
     Returns
     -------
@@ -299,11 +299,11 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     Parameters
     ----------
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
     replacement : Iterable
         New table entries, or new values by seed.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Raises
     ------
@@ -369,7 +369,7 @@ def output_folders(
     notebook : str
         File name of the notebook, without suffix.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     store : str
         Folder of the store; by default the repository's own.
     results : str, optional
@@ -418,9 +418,9 @@ def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> Non
     at : OutputFolders
         Where the notebook's runs and results are.
     cells : Iterable[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Raises
     ------
@@ -438,7 +438,7 @@ def corpus_of(cells: list[TableEntry], values: dict) -> str:
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     values : dict
         Parameters of the notebook, by name.
     """

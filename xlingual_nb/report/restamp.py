@@ -48,7 +48,7 @@ def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list
     Parameters
     ----------
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
     study : DataFrame
         Their tables on the corpus.
     seeds : DataFrame
@@ -209,7 +209,7 @@ def _written(lines: list[dict], text: str) -> str:
 
 
 def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=print) -> None:
-    """Prove every stage of a store unchanged, and stamp the reference results with today's fingerprints.
+    """Prove every stage of a store unchanged, and stamp the reference results with today's code.
 
     `results/stamps.jsonl` gets a line: the day, how many runs of each stage were computed again, the
     outcome of each, and how many values were stamped.
@@ -217,8 +217,9 @@ def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=pr
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     store : Store
+        Store of runs.
     recorded : DataFrame
         What `record` gave before the change of the code.
     runs : int

@@ -63,7 +63,7 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
 
     Returns
     -------
@@ -114,9 +114,9 @@ def all_reference_values(reference: Kept, corpus: str) -> pd.DataFrame:
     Parameters
     ----------
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
     """
     paths = sorted(
         (reference.root / "results" / reference.scale).glob("*/seeds.csv"),
@@ -167,11 +167,11 @@ def matching_reference_values(
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------
@@ -199,11 +199,11 @@ def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str)
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     at : OutputFolders
         Where the notebook's runs and results are.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
     """
     return matching_reference_values(cells if at.keep else (), at.reference, corpus)
 
@@ -215,9 +215,9 @@ def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
     Parameters
     ----------
     reference : Kept
-        Reference results of a notebook at a scale.
+        Reference results (committed tables) of a notebook at a scale.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------
@@ -240,11 +240,11 @@ def with_kept(cells: list[TableEntry], at: OutputFolders, corpus: str) -> list[T
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     at : OutputFolders
         Where the notebook's runs and results are.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------
@@ -297,7 +297,7 @@ def missing_entries(cells: list[TableEntry], reusable: pd.DataFrame) -> list[Tab
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     reusable : pd.DataFrame
         As of `reusable_values`.
 
@@ -316,7 +316,7 @@ def consistent_values(cells: list[TableEntry], reusable: pd.DataFrame, store) ->
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     reusable : pd.DataFrame
         As of `reusable_values`.
     store : Store
@@ -342,13 +342,13 @@ def collect_values(
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries.
+        Table entries: row, column and seed, with the runs and the metric of each.
     reusable : pd.DataFrame
         As of `reusable_values`.
     store : Store
         Store of runs.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------

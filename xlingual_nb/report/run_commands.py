@@ -57,6 +57,7 @@ def one_run(store, start: str):
     Parameters
     ----------
     store : Store
+        Store of runs.
     start : str
         Run id, or its first letters.
 
@@ -327,7 +328,7 @@ def unwanted_reference_runs(scale: str, as_json: bool):
     Parameters
     ----------
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     as_json : bool
         Print JSON in place of a table.
     """

@@ -52,7 +52,7 @@ def site_pages(reference: Study, user: Study) -> dict[str, str]:
     Parameters
     ----------
     reference : Study
-        Reference results.
+        Reference results of the project.
     user : Study
         A user's own results.
 
@@ -129,7 +129,7 @@ def taken_files(study: Study, home: str = "") -> dict[str, Path]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
     home : str, optional
         Folder of the study on the site; empty for the reference results.
 
@@ -152,7 +152,7 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
     Parameters
     ----------
     reference : Study
-        Reference results.
+        Reference results of the project.
     user : Study
         A user's own results.
     folder : Path
@@ -191,7 +191,7 @@ def write_scripts(reference: Study, user: Study, folder: Path) -> None:
     Parameters
     ----------
     reference : Study
-        Reference results.
+        Reference results of the project.
     user : Study
         A user's own results.
     folder : Path
@@ -246,7 +246,7 @@ MADE_BY_SPHINX = (
 
 
 def remove_stale(folder: Path) -> None:
-    """Delete built pages and files (`folder/html`) that have no source any more: Sphinx leaves them.
+    """Delete built pages and files that have no source any more, which Sphinx leaves.
 
     Parameters
     ----------

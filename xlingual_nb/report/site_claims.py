@@ -52,7 +52,7 @@ def number_link(table: ResultTable, line: int, text: str, up: str = "../") -> st
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        A result table (means over seeds) of a notebook.
     line : int
         Line of the CSV file.
     text : str
@@ -77,7 +77,7 @@ def claim_row(claim: Claim, row=None, unit: str = "score", up: str = "") -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     row : named tuple, optional
         Row of the verdict table; `None` where the claim was tested on no corpus.
     unit : str, default "score"
@@ -126,7 +126,7 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
     Parameters
     ----------
     claims : Iterable[Claim]
-        Claims of the registry.
+        Claims of the papers, with their statistical tests.
     judged : pd.DataFrame
         Verdict table.
     up : str, optional
@@ -162,7 +162,7 @@ def claim_table(
     Parameters
     ----------
     claims : Iterable[Claim]
-        Claims of the registry.
+        Claims of the papers, with their statistical tests.
     judged : pd.DataFrame
         Verdict table.
     caption : str
@@ -248,7 +248,7 @@ def confirmation_table(study: Study, up: str = "") -> str:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
     up : str, optional
         Way from the page up to the root of the site, such as `../`.
 
@@ -307,14 +307,14 @@ def claims_page(study: Study) -> str:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000f
 def values_behind(claim: Claim, study: Study) -> str:
-    """The values that the tests of a claim compare, ours beside the published ones, as an HTML table.
+    """The values that the tests of a claim compare, ours beside the published, as an HTML table.
 
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -352,7 +352,7 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     compared : pd.DataFrame
         Exploratory and fresh verdicts (`confirmation_outcomes.compared_verdicts`).
 
@@ -379,7 +379,7 @@ def history(claim: Claim) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
 
     Returns
     -------
@@ -400,7 +400,7 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
     Parameters
     ----------
     figure : FigureNote
-        A figure and its note.
+        A figure with its caption, claims and runs.
     tables : list[ResultTable]
         Result tables of the study.
 
@@ -415,12 +415,12 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
 def figure_html(
     figure: FigureNote, tables: list[ResultTable], up: str = "../", has_anchor: bool = True
 ) -> str:
-    """A figure with its caption and, folded beneath it, files, claims and runs that it was made from.
+    """A figure with its caption and, folded beneath it, the files, claims and runs behind it.
 
     Parameters
     ----------
     figure : FigureNote
-        A figure and its note.
+        A figure with its caption, claims and runs.
     tables : list[ResultTable]
         Result tables of the study.
     up : str, default '../'
@@ -483,9 +483,9 @@ def claim_figures(claim: Claim, study: Study) -> list[str]:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -504,9 +504,9 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
     around : tuple of str
         Ids of the claims before and after it; empty for none.
 
@@ -554,9 +554,9 @@ def commands(claim: Claim, study: Study) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -583,7 +583,7 @@ def claim_pages(study: Study) -> dict[str, str]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------

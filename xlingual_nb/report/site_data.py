@@ -403,7 +403,7 @@ def items(root: Path) -> list[Item]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -436,7 +436,7 @@ def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     figures : list[FigureNote]
         Figures of the study, with their notes.
 

@@ -93,7 +93,7 @@ def is_page(root: Path, file: str) -> bool:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     file : str
         Path of the file, from the root.
 
@@ -113,7 +113,7 @@ def doc_files(root: Path) -> list[str]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -224,7 +224,7 @@ class NotebookLinks:
         Parameters
         ----------
         figure : FigureNote
-            A figure and its note.
+            A figure with its caption, claims and runs.
 
         Returns
         -------
@@ -393,7 +393,7 @@ def notebook_pages(study: Study) -> dict[str, str]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------

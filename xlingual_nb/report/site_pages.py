@@ -59,7 +59,7 @@ def readme_start(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def printed_block(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def cost_block(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def placebo_table(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def stamps_sentence(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def finished_folders(root: Path) -> list[Path]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def finished_links(root: Path) -> str:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -262,7 +262,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
     faults : list[str]
         What is missing or damaged, a sentence each.
 
@@ -476,7 +476,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
     study : Study
         The user's results.
     reference : Study
-        Reference results.
+        Reference results of the project.
 
     Returns
     -------
@@ -514,7 +514,7 @@ def user_table(table: ResultTable, reference: Study) -> str:
     table : ResultTable
         The user's table.
     reference : Study
-        Reference results.
+        Reference results of the project.
 
     Returns
     -------
@@ -547,7 +547,7 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
     study : Study
         The user's results.
     reference : Study
-        Reference results.
+        Reference results of the project.
     faults : list[str]
         What is missing or damaged, a sentence each.
 
@@ -594,7 +594,7 @@ def user_pages(study: Study, reference: Study, faults: list[str]) -> dict[str, s
     study : Study
         The user's results.
     reference : Study
-        Reference results.
+        Reference results of the project.
     faults : list[str]
         What is missing or damaged, a sentence each.
 

@@ -50,7 +50,7 @@ def thumbnail_name(figure: FigureNote) -> str:
     Parameters
     ----------
     figure : FigureNote
-        A figure and its note.
+        A figure with its caption, claims and runs.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
     Parameters
     ----------
     figure : FigureNote
-        A figure and its note.
+        A figure with its caption, claims and runs.
     folder : Path
         Folder of the small pictures.
     width : int, default 320
@@ -89,7 +89,7 @@ def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     figures : list[FigureNote]
         Our figures of it; the first is shown.
     status : str
@@ -117,7 +117,7 @@ def grid(study: Study) -> str:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -156,9 +156,9 @@ def item_tables(item: Item, study: Study) -> list[ResultTable]:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -177,9 +177,9 @@ def shown_tables(item: Item, study: Study) -> list[str]:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -210,9 +210,9 @@ def item_claims(item: Item, study: Study) -> str:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -243,9 +243,9 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
     Parameters
     ----------
     item : Item
-        A table or figure of a paper.
+        A published table or figure, with the notebook that re-runs it.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
     drawn : set[str]
         Names of the figures that stand further up on the page: these become links. Figures of
         this section are added.
@@ -286,7 +286,7 @@ def paper_page(paper: str, study: Study) -> str:
     paper : str
         Name of the paper.
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -313,7 +313,7 @@ def papers_page(study: Study) -> str:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -340,7 +340,7 @@ def paper_pages(study: Study) -> dict[str, str]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------

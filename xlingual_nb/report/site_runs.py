@@ -43,7 +43,7 @@ def citations(study: Study) -> dict[str, list[str]]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def run_scripts(study: Study) -> dict[str, str]:
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------
@@ -96,14 +96,14 @@ def number_title(row) -> str:
 
 
 def number_scripts(study: Study) -> dict[str, str]:
-    """Scripts with the values by seed and runs behind the numbers of each result table, by file name.
+    """Scripts with the values by seed and runs behind each result table's numbers, by file name.
 
     The page `runs.html` loads the script of a table when a number of it is followed.
 
     Parameters
     ----------
     study : Study
-        Results of a study, as they lie in a folder.
+        Verdicts, tables and figures of a study, read from its folder.
 
     Returns
     -------

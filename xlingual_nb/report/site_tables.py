@@ -55,7 +55,7 @@ def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        A result table (means over seeds) of a notebook.
     part : pd.DataFrame
         Rows of the table that are shown.
     up : str
@@ -101,7 +101,7 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050005
 def table_head(columns: dict[str, list[str]]) -> list[str]:
-    """The head of a result table in HTML, two rows: the paper's columns, and under each its sources.
+    """The head of a result table in HTML, two rows: the paper's columns, and sources under each.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        A result table (means over seeds) of a notebook.
     part : pd.DataFrame
         Rows of the table that are shown.
     caption : str
@@ -207,7 +207,7 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        A result table (means over seeds) of a notebook.
     paper : str, optional
         Name of the paper; empty for all.
 
@@ -236,7 +236,7 @@ def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str
     Parameters
     ----------
     table : ResultTable
-        A result table.
+        A result table (means over seeds) of a notebook.
     reference : pd.DataFrame | None, optional
         Rows of the reference results, to stand beside a user's own.
 

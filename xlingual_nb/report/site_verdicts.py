@@ -25,7 +25,7 @@ def place_name(corpus: str, scale: str = "laptop") -> str:
     Parameters
     ----------
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
     scale : str, default 'laptop'
         Name of the scale.
 
@@ -71,7 +71,7 @@ def comparison_in_words(test: Comparison) -> str:
     Parameters
     ----------
     test : Comparison
-        A test of a claim.
+        A test of a claim: the rows and column that it compares, and its margin.
     """
     column = column_name(test.column)
     plus = listed_rows(test.plus)
@@ -101,7 +101,7 @@ def describe_test(test: Comparison) -> str:
     Parameters
     ----------
     test : Comparison
-        A test of a claim.
+        A test of a claim: the rows and column that it compares, and its margin.
     """
     bound = {
         "above": f"lies above {signed(test.margin)}",
@@ -175,7 +175,8 @@ def drawn_values(rows: list) -> list[float]:
 
 
 def drawn_ticks(low: float, high: float) -> list[float]:
-    """Zero and the ends of a range that contains it; without an end so near that its number would lie on zero's.
+    """Labelled ticks of an axis: zero and the ends of its range, without an end so near to zero
+    that the numbers would overlap.
 
     Parameters
     ----------

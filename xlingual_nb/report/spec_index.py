@@ -160,7 +160,7 @@ class SpecIndex:
         Parameters
         ----------
         short : str
-            Short id.
+            Short id of the run: its first twelve characters.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class SpecIndex:
         Parameters
         ----------
         short : str
-            Short id.
+            Short id of the run: its first twelve characters.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class SpecIndex:
         Parameters
         ----------
         short : str
-            Short id.
+            Short id of the run: its first twelve characters.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class SpecIndex:
         Parameters
         ----------
         short : str
-            Short id.
+            Short id of the run: its first twelve characters.
 
         Returns
         -------
@@ -297,7 +297,7 @@ class SpecIndex:
         Parameters
         ----------
         short : str
-            Short id.
+            Short id of the run: its first twelve characters.
 
         Returns
         -------
@@ -324,7 +324,7 @@ def read_index(root: Path) -> SpecIndex:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -356,7 +356,7 @@ def reference_values(root: Path) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
 
     Returns
     -------
@@ -379,7 +379,7 @@ def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     scale, notebook, corpus : str
 
     Returns
@@ -400,7 +400,7 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     scale, notebook, corpus : str
 
     Returns
@@ -425,7 +425,7 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     earlier : SpecIndex
         Used as it is if it has all of these runs; else the entries come from today's grids.
 
@@ -455,7 +455,7 @@ def study_entries(
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     study : tuple of str
         Scale, notebook and corpus.
     runs : set of str
@@ -499,7 +499,7 @@ def study_entries(
 
 
 def write_index(root: Path, tell=print) -> Path:
-    """Write the index of all runs behind the reference results, the values on fresh seeds and the figures.
+    """Write the index of all runs behind the reference results, values on fresh seeds and figures.
 
     Specs come from today's grids; where the data of a grid are missing, or a run belongs to an
     earlier reading of a paper, from the earlier index.
@@ -507,7 +507,7 @@ def write_index(root: Path, tell=print) -> Path:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     tell : callable
         Is called with one line of progress at a time.
 
@@ -547,6 +547,7 @@ def restored_spec(index: SpecIndex, short: str):
     Parameters
     ----------
     index : SpecIndex
+        Specs of all runs behind the reference results.
     short : str
         Short id of the run.
 

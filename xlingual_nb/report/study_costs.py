@@ -112,7 +112,7 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
     names : list of str
         Numbers, names or paths of notebooks.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     settings : dict
         Parameters of the notebooks, as text.
 
@@ -236,7 +236,7 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_costs(costs: StudyCosts) -> None:
-    """Print the cost of a study (`xlingual plan`); only its stages where there is nothing to compute.
+    """Print the cost of a study (`xlingual plan`); only its stages where nothing is to compute.
 
     Parameters
     ----------

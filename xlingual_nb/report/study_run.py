@@ -58,6 +58,7 @@ class StudyRun:
         Entries without a reusable value: the store has to have their runs.
     folders : OutputFolders
     store : Store
+        Store of runs.
 
     Raises
     ------

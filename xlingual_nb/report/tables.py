@@ -231,7 +231,7 @@ def write(tidy, path) -> Path:
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, as of `tidy`.
+        Result table: means over seeds (`tidy`).
     path : str or Path
         The file.
 
@@ -376,7 +376,7 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, as of `tidy`.
+        Result table: means over seeds (`tidy`).
     reference : DataFrame
         Reference results of the same table, to stand between a user's own and the published.
 
@@ -426,7 +426,7 @@ def describe_seeds(tidy) -> str:
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, as of `tidy`.
+        Result table: means over seeds (`tidy`).
     """
     fewest = int(tidy.n_seeds.min())
     most = int(tidy.n_seeds.max())
@@ -442,7 +442,7 @@ def ours_alone(tidy) -> pd.DataFrame:
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, as of `tidy`.
+        Result table: means over seeds (`tidy`).
     """
     rows = ["row", "corpus"] if tidy.corpus.nunique() > 1 else ["row"]
     values = tidy[["value", "sd", "column"]].itertuples(index=False)

@@ -200,7 +200,7 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
     notebook : str
         Name of the notebook, such as `07_laboratory`.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     table : str
         Name of the table, such as `table1`.
     column : str

@@ -30,7 +30,7 @@ def corpora_at(scale: str) -> list[str]:
     Parameters
     ----------
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     """
     names = {}
     for study in STUDIES:
@@ -104,7 +104,7 @@ def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.D
     Parameters
     ----------
     root : Path
-        Of the repository.
+        Root of the repository.
     scales : iterable of str
         Names of the scales to look at.
 

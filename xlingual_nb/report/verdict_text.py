@@ -30,7 +30,7 @@ def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     judged : DataFrame
         Its rows of the verdict tables, of all corpora.
 

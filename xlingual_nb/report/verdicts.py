@@ -149,7 +149,7 @@ def decide(examined, corrected) -> tuple[str, str]:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests.
+        A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
         Its p after Holm's correction.
 
@@ -180,7 +180,7 @@ def side_of(examined, verdict) -> str:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests.
+        A claim with the results of its tests, before the correction for many claims.
     verdict : str
         Verdict on the claim.
 
@@ -220,9 +220,9 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests.
+        A claim with the results of its tests, before the correction for many claims.
     levels : Levels
-        What Holm's correction leaves to the claim.
+        Significance levels that Holm's correction leaves to the claim.
     """
     claim = examined.claim
     outcomes = examined.outcomes
@@ -238,7 +238,7 @@ def shown_effect(examined, at) -> dict:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests.
+        A claim with the results of its tests, before the correction for many claims.
     at : int
         Index of the test.
 
@@ -267,7 +267,7 @@ def verdict_row(examined, corrected) -> dict:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests.
+        A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
         Its p after Holm's correction.
 
@@ -342,7 +342,7 @@ def family(claim) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     """
     return claim.paper if claim.whose == published.PAPERS else f"{claim.paper}, {published.OURS}"
 
@@ -395,7 +395,7 @@ def stood_in(claim, frame) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     frame : DataFrame
         Observations of one paper and corpus.
     """
@@ -415,7 +415,7 @@ def matched_note(claim) -> str:
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper, with its statistical tests.
     """
     longer = any(t.table.endswith(published.MATCHED) for t in claim.tests)
     return "rows trained for longer, to fit alike" if longer else ""
@@ -431,7 +431,7 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     observations : DataFrame
         Values by seed (`report.tables`).
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     claims : sequence of Claim
         By default those of the papers observed.
     typical : dict
@@ -478,7 +478,7 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     observations : DataFrame
         Values by seed (`report.tables`).
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     claims : sequence of Claim
         By default those of the papers observed.
 
@@ -555,7 +555,7 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
     frame : DataFrame
         A verdict table, columns `COLUMNS`.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
 
     Returns
     -------
