@@ -127,7 +127,7 @@ def no_kernel(all_cells=True):
     """
     with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context():
         patch.setattr(InProcess, "all_cells", all_cells)
-        patch.setattr(notebooks, "announcing", lambda name, say: InProcess)
+        patch.setattr(notebooks, "announcing_engine", lambda name, say: InProcess)
         shorten_miniatures(patch)
         folder, environment, declared = os.getcwd(), dict(os.environ), dict(stages._DECLARED)
         try:

@@ -163,8 +163,10 @@ class Account:
 
     def __init__(self, path):
         self.path, self.rows, self.starts = path, [], []
+        self.ends = {}  # of each worker, when its last test so far ended
 
     def pytest_runtest_logreport(self, report):
+        self.ends[getattr(report, "worker_id", "this process")] = report.stop
         # a report of a phase carries the properties of the phases before it
         costs = [value for name, value in report.user_properties if name == "cost"]
         if costs:
@@ -185,6 +187,7 @@ class Account:
                 table.writeheader()
                 table.writerows(self.rows)
             self.print_kinds(terminalreporter)
+            self.print_idle(terminalreporter)
         fast = unlisted(self.rows)
         if fast:
             terminalreporter.section("tests/slow.txt is out of date: `make slow` writes it again")
@@ -214,6 +217,12 @@ class Account:
                 f"| {kind} | {counts[kind] or ''} | {c.seconds:.0f} | {c.in_processes:.0f} | "
                 f"{c.in_runs:.0f} | {c.processes} | {c.kernels} |"
             )
+
+    def print_idle(self, terminalreporter):
+        """How long workers had nothing left to do while the last test ran."""
+        idle = {worker: max(self.ends.values()) - end for worker, end in self.ends.items()}
+        told = ", ".join(f"{worker} {seconds:.0f} s" for worker, seconds in sorted(idle.items()))
+        terminalreporter.write_line(f"idle at the end, by the clock: {told}")
 
 
 # ---- the list of slow tests

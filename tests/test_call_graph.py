@@ -102,11 +102,17 @@ class Profiler:
             {name: set() for name in makers},
         )
         self.now, self.aside = [], threading.local()
+        # most of what is called is none of ours, and known by its number, which needs no hash
+        self.foreign = {}
 
     def __call__(self, frame, event, _):
-        if event not in ("call", "return"):
+        code = frame.f_code
+        if id(code) in self.foreign or event not in ("call", "return"):
             return
-        code, module, calls = frame.f_code, frame.f_globals.get("__name__", ""), event == "call"
+        module, calls = frame.f_globals.get("__name__", ""), event == "call"
+        if module.split(".")[0] not in self.OURS and code.co_name != "<module>":
+            self.foreign[id(code)] = code  # kept, so that the number is not used again
+            return
         depth = getattr(self.aside, "depth", 0)
         if code in self.codes and calls:
             self.now.append((self.codes[code], depth))
@@ -115,13 +121,7 @@ class Profiler:
             self.aside.depth = self.now.pop()[1]
         if code.co_name == "<module>" or module.startswith(GROUND):
             self.aside.depth = depth + (1 if calls else -1)
-        elif (
-            calls
-            and self.now
-            and not depth
-            and module.split(".")[0] in self.OURS
-            and code.co_filename[0] != "<"
-        ):
+        elif calls and self.now and not depth and code.co_filename[0] != "<":
             names = [
                 n
                 for first, last, n in tops(code.co_filename)

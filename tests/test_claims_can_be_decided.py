@@ -188,6 +188,7 @@ def judged(paper, observations, about=lambda claim: True):
     return frame[V.source_of_claims(frame) == "paper"].set_index("claim").verdict
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(3))
 def test_the_papers_numbers_reproduce_the_paper(seed):
     """Most claims are reproduced, none falls, and only named ones are left open."""
@@ -234,6 +235,7 @@ def test_one_model_decides_nothing_however_many_taggers_it_has():
     assert correlation == "K-depth-correlation" and verdicts_of_one[correlation] == "inconclusive"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("scale, least", [("laptop", 3), ("gpu", 5), ("paper", 5)])
 def test_every_table_has_seeds_enough_to_decide(scale, least):
     for module in (*K, laboratory):

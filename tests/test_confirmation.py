@@ -73,6 +73,7 @@ def test_an_entry_of_a_plan_that_is_misspelt_is_named(tmp_path):
         read_plan(path)
 
 
+@pytest.mark.ci
 def test_the_plans_follow_from_the_exploratory_values():
     home = ROOT / "results/laptop"
     kept = {

@@ -539,6 +539,7 @@ def test_a_wrong_text_is_one_line_before_any_training(spec, match, tmp_path):
     assert not list((tmp_path / "runs").glob("pretrain/*/*"))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("key", [("smoke", "micro"), ("laptop", "micro")], ids="-".join)
 def test_vocabularies_of_table_10_fit_their_text(key):
     """The stage of vocabularies refuses one of which the text has not half."""

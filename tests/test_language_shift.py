@@ -274,6 +274,7 @@ def test_means_of_few_sentences_are_of_text_that_nothing_else_reads():
     )
 
 
+@pytest.mark.ci
 def test_a_laptop_study_takes_less_than_three_hours(tmp_path):
     told = plan(grid("laptop", "micro"), Store(tmp_path))
     assert 0 < told.set_index("stage").loc["all", "hours here"] < 3

@@ -212,6 +212,7 @@ def test_every_scale_has_its_grid():
         ) * 33
 
 
+@pytest.mark.ci
 def test_a_laptop_study_takes_an_evening(tmp_path):
     """Beside what notebook 12 has made."""
     told = plan(grid("laptop"), Store(tmp_path)).set_index("stage")

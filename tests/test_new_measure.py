@@ -77,7 +77,11 @@ def test_plan_knows_it(wanted, tmp_path):
     )
 
 
-@pytest.mark.parametrize("executor", [Inline, lambda: Processes(1)], ids=("inline", "processes"))
+@pytest.mark.parametrize(
+    "executor",
+    [Inline, pytest.param(lambda: Processes(1), marks=pytest.mark.ci)],
+    ids=("inline", "processes"),
+)
 def test_it_is_made_kept_and_drawn_from(wanted, norms, tmp_path, executor):
     from xlingual_nb.models.checkpoints import load_checkpoint
 

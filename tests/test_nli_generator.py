@@ -149,7 +149,7 @@ def test_unrelated_pairs_only_where_asked_for():
     assert p.design.tags()[np.flatnonzero(stray)[0]] == "unrelated"
 
 
-@pytest.mark.parametrize("level", ["plain", "negated"])
+@pytest.mark.parametrize("level", ["plain", pytest.param("negated", marks=pytest.mark.ci)])
 def test_numbers_of_words_tell_nothing_on_an_easier_level(level):
     """And its frames are those it names."""
     w = make_world(128)

@@ -366,6 +366,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
     assert "en-el | zero-shot | el" in rows and not any(r.endswith("| zh") for r in rows)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("corpus", ["micro", "micro-five"])
 def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):
     run(

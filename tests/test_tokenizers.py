@@ -202,6 +202,7 @@ def test_a_letter_without_room_joins_nothing():
     assert set(vocabulary) == {*SPECIALS, "a", "b", "##b"}
 
 
+@pytest.mark.ci
 def test_five_processes_agree_where_everything_ties():
     code = (
         "import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; "

@@ -216,6 +216,7 @@ def test_seeds_that_agree_by_luck_count_with_the_spread_of_their_column():
     assert one(runs(world | many_rows(0.1, n=5)), claim(alive=())).verdict == "reproduced"
 
 
+@pytest.mark.ci
 def test_the_spread_of_a_column_never_makes_a_test_stronger():
     """A test has to hold by its own spread as well."""
     rng = np.random.default_rng(0)
@@ -471,6 +472,7 @@ def test_how_many_more_seeds():
     assert close.verdict == "inconclusive" and "more than 100" in close.note
 
 
+@pytest.mark.ci
 def test_verdict_is_wrong_at_most_one_time_in_twenty():
     """True difference exactly at the margin: 'reproduced' and 'not reproduced' are both errors."""
     rng = np.random.default_rng(1)

@@ -245,6 +245,7 @@ def test_the_papers_text_has_a_gate_in_every_language():
     assert all(text.part == "dev" for texts in dev for text in texts)
 
 
+@pytest.mark.ci
 def test_a_laptop_has_words_enough_for_its_vocabulary(tmp_path):
     spec = window_bert_spec(window_config("laptop", "micro"), 4000, 0, seed=0).tokenizer
     run([spec], Store(tmp_path), Inline(), progress=False)

@@ -448,6 +448,7 @@ def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
         assert labels("en") == labels("el") == labels("zh") and len({*labels("en")}) > 1
 
 
+@pytest.mark.ci
 def test_a_laptop_study_takes_an_evening(tmp_path):
     """With the models that notebook 14 shares."""
     told = plan(grid("laptop"), Store(tmp_path))

@@ -25,7 +25,7 @@ from .checkout import YOURS, repository
 from .labels import corpus_parameters
 from .study_verdicts import study_verdicts
 from ..runs.files import guard
-from ..runs.spec import run_id
+from ..runs.spec import one_look, run_id
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #7bf9d6ac
 QUOTED = ("paper", "gpu", "laptop")
@@ -156,7 +156,10 @@ def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]
     cells : Iterable[TableEntry]
         Today's grid.
     """
-    return runs_behind(tables) - {run_id(c.runs[0])[:12] for c in cells}
+    # many entries read one run: each is asked for its id once
+    runs = dict.fromkeys(cell.runs[0] for cell in cells)
+    with one_look():
+        return runs_behind(tables) - {run_id(run)[:12] for run in runs}
 
 
 def cells_of(notebook: str, **values) -> list[TableEntry]:
