@@ -533,6 +533,8 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     np.add.at(counts, (token_ids[in_table], tags[in_table]), 1)
 
     commonest_tag = np.array(microworld.TAGS)[counts[ids].argmax(1)]
+
+    # a class is a set of tags, as Open: ADJ, NOUN, VERB, ...
     masks = {name: np.isin(commonest_tag, tags) for name, tags in CLASSES.items()}
     return {name: mask for name, mask in masks.items() if mask.any()}
 

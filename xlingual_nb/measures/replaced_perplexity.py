@@ -224,7 +224,7 @@ def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dic
         sums = []
         for number, language in enumerate(languages):
             view = find_language_view(trained, tokenizer.get_vocab_size(), language)
-
+            # the text with some tokens replaced, in the language's own ids
             text, _ = fit(encoder, ids_of[language], view)
             mask = encoder.mask + encoder.view(view).special_offset
             inputs, is_chosen = replace_tokens(

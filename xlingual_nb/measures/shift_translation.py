@@ -549,7 +549,7 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
 
-    sentences = said_twice(spec, store)
+    sentences = said_twice(spec, store)  # parallel, of both languages
     both_sides = both_sides_of(spec, encoder, store, sentences)
     source, _ = both_sides
 

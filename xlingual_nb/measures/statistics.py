@@ -161,16 +161,16 @@ def contrast(groups, weights) -> Estimate:
         Value, standard error and degrees of freedom; the last two are NaN where a sample has
         one seed or nothing varies.
     """
-    groups = [np.asarray(a, float) for a in groups]
+    groups = [np.asarray(sample, float) for sample in groups]
     weights = np.asarray(weights, float)
 
-    value = float(sum(w * a.mean() for w, a in zip(weights, groups)))
+    value = float(sum(w * sample.mean() for w, sample in zip(weights, groups)))
 
     # variance of each weighted mean; that of a single seed is not known
-    sizes = [len(a) for a in groups]
+    sizes = [len(sample) for sample in groups]
     variances = [0.0]
     if min(sizes) > 1:
-        variances = [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)]
+        variances = [w**2 * variance(sample) / len(sample) for w, sample in zip(weights, groups)]
 
     if sum(variances) == 0:
         return Estimate(value, float("nan"), float("nan"))

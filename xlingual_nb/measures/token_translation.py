@@ -59,6 +59,7 @@ def read_side(encoder, sentences: list[str], entered) -> Side:
     view, reads = entered
     reads = reads or shifted_text(encoder, view)
 
+    # every word between blanks, numbered through the text
     finder = EveryWord(sentences, "spaces")
     located = locate_words(encoder, sentences, finder)
     text, _ = fit(encoder, reads(located.text), view)

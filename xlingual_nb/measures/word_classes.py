@@ -242,14 +242,14 @@ def compare_classes(
     """
     vectors = vectors_of(spec.words, encoder, [*pairs, *supervision], texts, store)
     finders = [finder for finder, _ in vectors]
-    numbers, supervision_numbers = found_pairs(vectors, len(pairs))
+    tested_pairs, supervision_pairs = found_pairs(vectors, len(pairs))
 
-    # the class of a pair is that of its first word
-    tags = np.array(commonest_tags(records, finders[0]), dtype=object)[numbers[:, 0]]
+    # pairs are rows of word numbers; the class of a pair is that of its first word
+    tags = np.array(commonest_tags(records, finders[0]), dtype=object)[tested_pairs[:, 0]]
     has_tag = tags != ""
     if not has_tag.any():
         raise InputError(
-            f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
+            f"of {len(tested_pairs)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
             f"give more text, or tags of {spec.words.pair[0]}"
         )
 
@@ -257,14 +257,14 @@ def compare_classes(
 
     tables = last_layer(vectors)
     if spec.learnt:
-        tables = rotate_tables(tables, exclude_queries(supervision_numbers, numbers))
+        tables = rotate_tables(tables, exclude_queries(supervision_pairs, tested_pairs))
 
     # the baseline: the same retrieval by spelling alone
-    spellings, spelling_rows = strings(finders, numbers)
+    spellings, spelling_rows = strings(finders, tested_pairs)
     return {
-        "found": by_class(spec.words, tables, numbers, classes),
+        "found": by_class(spec.words, tables, tested_pairs, classes),
         "strings": by_class(spec.words, spellings, spelling_rows, classes),
-        "usable": len(numbers),
+        "usable": len(tested_pairs),
         "untagged": int((~has_tag).sum()),
     }
 

@@ -68,26 +68,27 @@ def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
         If no pair has vectors on both sides.
     """
     vectors = vectors_of(spec, encoder, pairs, texts, store)
-    numbers, usable = usable_pairs(pairs, vectors)
+    numbered_pairs, usable = usable_pairs(pairs, vectors)
     if not usable.any():
         raise InputError(
             f"of no pair of {len(pairs)} do both words occur in the texts of {'-'.join(spec.pair)}: "
             "give more text, or a dictionary of its words"
         )
 
+    # the same pairs at every layer
     (_, first), (_, second) = vectors
     layers = {}
     for layer in first.vectors:
         tables = [first.vectors[layer], second.vectors[layer]]
-        layers[layer] = both_ways(spec, tables, numbers, usable)
+        layers[layer] = both_ways(spec, tables, numbered_pairs, usable)
 
-    words, candidates = numbers[usable].T
+    words, candidates = numbered_pairs[usable].T
     last = max(layers)
     # tables of the notebooks show the last layer, figures all of them
     return {
         **layers[last],
         "layer": last,
-        "pairs": len(numbers),
+        "pairs": len(numbered_pairs),
         "usable": int(usable.sum()),
         "words": len(np.unique(words)),
         "candidates": len(np.unique(candidates)),
