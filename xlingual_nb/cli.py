@@ -8,8 +8,8 @@ __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignme
            'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
            'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut',
            'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
-           'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_',
-           'init', 'claims_', 'why', 'probe', 'animate']
+           'notebook_values', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_',
+           'why', 'language_codes', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -231,45 +231,6 @@ Batch = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(help="Notebooks that run at once.")]
 
-
-def run_batch_file(
-    batch: str, jobs: int, others, scale: str, parameter, store: str, start_cluster, on_workers
-) -> None:
-    """Execute the notebooks of a batch file.
-
-    Parameters
-    ----------
-    batch : str
-        The file.
-    jobs : int
-        Notebooks executed at once.
-    others : list, Path or bool
-        Options that a batch excludes: true if any was given.
-    scale : str
-        Scale of entries that name none.
-    parameter : list of str or None
-        Values of `-p`, for all entries.
-    store : str
-        Store for all entries.
-    start_cluster : callable
-        Starts the workers for a device (`executor_for_kernels`).
-    on_workers : bool
-        Execute them on the cluster's workers.
-
-    Raises
-    ------
-    InputError
-        If another option names notebooks.
-    """
-    from xlingual_nb.report.batches import read_batch, run_batch
-
-    if others:
-        raise InputError(
-            "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
-        )
-    entries = read_batch(batch, notebook_values(parameter, store, None, None), scale)
-    run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
-
 # %% ../nbs/lib/9010_cli.ipynb #6b14f388
 Notebook = Annotated[
     str,
@@ -285,8 +246,10 @@ def list_(notebook: Notebook = "", as_json: Json = False):
     content = parameters_of(notebook) if notebook else listing()
     if as_json:
         print_json(content)
+    elif notebook:
+        print_parameters(content)
     else:
-        (print_parameters if notebook else print_listing)(content)
+        print_listing(content)
 
 # %% ../nbs/lib/9010_cli.ipynb #4ffd893b
 Machines = Annotated[
@@ -314,7 +277,10 @@ def plan(
 
     settings = notebook_values(parameter, store, sizes, notebooks)
     costs = study_costs(notebooks or [], scale, settings, store, machines, devices)
-    print_json(costs_as_json(costs)) if as_json else print_costs(costs)
+    if as_json:
+        print_json(costs_as_json(costs))
+    else:
+        print_costs(costs)
 
 # %% ../nbs/lib/9010_cli.ipynb #ff616624
 ExecutorName = Annotated[
@@ -352,16 +318,22 @@ def run(
     on_workers: OnWorkers = False,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
-    from xlingual_nb.report.batches import run_notebooks
+    from xlingual_nb.report.batches import read_batch, run_batch, run_notebooks
     from xlingual_nb.runs.cluster import executor_for_kernels
 
+    # kernels find the executor in the environment, as long as the context lasts
     with executor_for_kernels(executor, address, workers, devices) as start_cluster:
         if batch:
-            others = notebooks or sizes or keep
-            run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster, on_workers)
-            return
-        settings = notebook_values(parameter, store, sizes, notebooks)
-        run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster, on_workers)
+            if notebooks or sizes or keep:
+                raise InputError(
+                    "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
+                )
+            settings = notebook_values(parameter, store, None, None)
+            entries = read_batch(batch, settings, scale)
+            run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
+        else:
+            settings = notebook_values(parameter, store, sizes, notebooks)
+            run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster, on_workers)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 ConfirmNotebook = Annotated[
@@ -515,6 +487,25 @@ Out = Annotated[Path | None, typer.Option(help="Also write every number to this 
 WordsFigure = Annotated[Path | None, typer.Option(help="Also draw the words to this PNG or PDF.")]
 
 
+def language_codes(languages: str) -> list[str]:
+    """The codes that the option `--languages` lists; none where it is empty.
+
+    Parameters
+    ----------
+    languages : str
+        As `en,es`.
+
+    Raises
+    ------
+    InputError
+        If it lists one alone, or one twice.
+    """
+    codes = [code for code in languages.split(",") if code]
+    if languages and (len(codes) < 2 or len(set(codes)) < len(codes)):
+        raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
+    return codes
+
+
 @app.command()
 def probe(
     path: Encoder,
@@ -531,9 +522,7 @@ def probe(
     """Retrieval (rho), word translation (tau), their mean (mu) and perplexity of any model."""
     # what can be refused at once is checked before torch is imported
     files = assignments(text, "--text")
-    names = [name for name in languages.split(",") if name]
-    if languages and (len(names) < 2 or len(set(names)) < len(names)):
-        raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
+    names = language_codes(languages)
     if out:
         check_out(out)
     if figure:
@@ -554,18 +543,20 @@ def probe(
             f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
             "name two or more, --languages en,es"
         )
+
+    # parallel sentences and pairs of words by language, and where the sentences are from
     texts, words, source = probe_texts(path, names, files, dictionary, sentences)
     require(words or not figure, "--figure draws pairs of words: give them with --dictionary FILE")
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
     messages = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
-
-    # a sentence encoder may want a prompt before each text
-    if pooling == "model":
+    if pooling == "model":  # a sentence encoder may want a prompt before each text
         texts = {name: pooled.prepare(strings) for name, strings in texts.items()}
         words = {name: pooled.prepare(strings) for name, strings in (words or {}).items()}
 
     parallel = {name: encode_text(encoder, strings, name) for name, strings in texts.items()}
     encoded_words = {name: encode_text(encoder, x, name) for name, x in (words or {}).items()}
+
+    # remarks stand above the numbers, and are printed before these are computed
     messages += remarks(encoder, parallel, encoded_words or None, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")

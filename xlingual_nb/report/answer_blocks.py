@@ -148,7 +148,7 @@ def text_name(scale: str, corpus: str) -> str:
     Returns
     -------
     str
-        Of an encoder from elsewhere without what it has read; `pretrained_notes` has that.
+        An external encoder's without its pretraining text, which `pretrained_notes` has.
     """
     if scale == "paper":
         return PUBLISHED_SIZE
@@ -508,7 +508,7 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     notebook : str
         The experiment that trains the models by the text, at scale `paper`.
     root : Path
-        Of the repository: `departures` names files relative to it.
+        The repository: `departures` names files relative to it.
 
     Returns
     -------

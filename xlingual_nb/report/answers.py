@@ -242,7 +242,7 @@ def tables_of(notebook: str, scale: str, root: Path) -> list[Path]:
     ----------
     notebook, scale : str
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------
@@ -290,7 +290,7 @@ def links_text(answer: Answer, root: Path) -> str:
     answer : Answer
         The template of a notebook's answer cell.
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------

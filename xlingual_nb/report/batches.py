@@ -141,14 +141,14 @@ def read_batch(
 
     path = batch_file(str(batch))
     try:
-        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        items = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no YAML ({' '.join(str(error).split())})") from None
-    require(isinstance(listed, list) and listed, f"{path}: a list of notebooks is needed")
+    require(isinstance(items, list) and items, f"{path}: a list of notebooks is needed")
 
     settings = settings or {}
     entries = [
-        read_entry(item, f"{path}, entry {n}", settings, scale) for n, item in enumerate(listed, 1)
+        read_entry(item, f"{path}, entry {n}", settings, scale) for n, item in enumerate(items, 1)
     ]
 
     # each entry ignores the settings it has no parameter for: one that all ignore is a mistake

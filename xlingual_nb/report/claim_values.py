@@ -108,38 +108,40 @@ class RunValues:
         return self.typical.get((column, test.compare == "ratio"), 0.0)
 
 # %% ../../nbs/lib/8030_claim_values.ipynb #74bb7187
+# columns that a number of a training curve needs besides the curve's own
 BESIDES = dict(
     step_at_half=[], fit_at_half=["MLM-Perpl. train"], gain_after_best_dev=["MLM-Perpl. dev"]
 )
 
 
-def curve_numbers(part, column, name):
-    """A number read off each seed's training curve in a column.
+def curve_numbers(observations, column, name):
+    """A number read off each seed's training curve, as the step at which half the gain is reached.
 
     Parameters
     ----------
-    part : DataFrame
+    observations : DataFrame
         Observations of one row, with `step`.
     column : str
         Column of the curve.
     name : str
-        Function of `measures.statistics`, a key of `BESIDES`.
+        Function of `measures.statistics`: `step_at_half`, `fit_at_half` or `gain_after_best_dev`.
 
     Returns
     -------
     Series or None
-        By seed; None if there are no curves of the column and of those that the number needs as
-        well (`BESIDES`).
+        By seed; None if there are no curves of the column, or of the perplexity that the number
+        needs as well (`BESIDES`).
     """
     # a line a seed and step, a column a curve
-    wide = part[part.step.notna()].pivot(index=["seed", "step"], columns="column", values="value")
+    with_step = observations[observations.step.notna()]
+    wide = with_step.pivot(index=["seed", "step"], columns="column", values="value")
     columns = [column, *BESIDES[name]]
     if wide.empty or any(c not in wide for c in columns):
         return None
     wide = wide[columns].dropna().reset_index()
 
     def number(curve):
-        return getattr(statistics, name)(*curve.to_numpy().T)
+        return getattr(statistics, name)(*curve.to_numpy().T)  # steps, values, perplexities
 
     return wide.groupby("seed")[["step", *columns]].apply(number).dropna()
 
@@ -159,6 +161,7 @@ def published_values(paper: str) -> Callable:
     """
 
     def look_up(table, row, column, curve=None):
+        """The printed number of an entry, as the value of a single seed; None if there is none."""
         if curve:
             return None  # no paper prints the numbers behind a curve
         # a row that the table lacks may stand in another one

@@ -367,7 +367,7 @@ def read_record(root: Path) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------
@@ -503,7 +503,7 @@ def confirmed_values(root: Path) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------
@@ -590,7 +590,7 @@ def confirmed_verdicts(root: Path) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------

@@ -31,7 +31,7 @@ def read_confirmed(root: Path) -> pd.DataFrame:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------

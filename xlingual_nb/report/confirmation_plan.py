@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIRST_SEED', 'FEWEST', 'MOST', 'POWER', 'HEAD', 'HEAD_FIELDS', 'PlannedClaim', 'LeftOut', 'Plan', 'plan_entries',
-           'read_plan', 'plans', 'tests_digest', 'claim_to_test', 'chance_with', 'fewest_seeds', 'reason_against',
+           'read_plan', 'plans', 'tests_digest', 'claim_to_test', 'power_with_seeds', 'fewest_seeds', 'reason_against',
            'plan_family', 'values_digest', 'exploratory_values', 'make_plans', 'toml_value', 'plan_text', 'write_plans']
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #3adb84ad
@@ -243,7 +243,7 @@ MOST = 20
 POWER = 0.8
 
 
-def chance_with(examined: Examined, n: int, level: float) -> float:
+def power_with_seeds(examined: Examined, n: int, level: float) -> float:
     """Power of a claim's tests with n seeds, were its exploratory effect and spread the true ones.
 
     Parameters
@@ -261,7 +261,7 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
         In [0, 1].
     """
     outcomes_with_n = []
-    for test, o in zip(examined.claim.tests, examined.outcomes):
+    for test, result in zip(examined.claim.tests, examined.outcomes):
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
         sds = []
         for group in groups.values():
@@ -269,9 +269,10 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
             is_varying = group.own_variance > 0
             larger_variance = max(group.own_variance, group.least_variance)
             sds.append(np.sqrt(larger_variance) if is_varying else 0.0)
-        outcomes_with_n.append(replace(o, seeds=dict.fromkeys(o.seeds, n), sds=sds))
+        with_n = replace(result, seeds=dict.fromkeys(result.seeds, n), sds=sds)
+        outcomes_with_n.append(with_n)
 
-    effects = [o.estimate.value for o in examined.outcomes]
+    effects = [result.estimate.value for result in examined.outcomes]
     return chance(outcomes_with_n, effects, Levels(level, level))
 
 
@@ -289,7 +290,7 @@ def fewest_seeds(examined: Examined, level: float) -> int | None:
         From `FEWEST` to `MOST`; None if `MOST` do not suffice.
     """
     sizes = range(FEWEST, MOST + 1)
-    return next((n for n in sizes if chance_with(examined, n, level) >= POWER), None)
+    return next((n for n in sizes if power_with_seeds(examined, n, level) >= POWER), None)
 
 
 def reason_against(examined: Examined) -> str:
@@ -357,7 +358,7 @@ def plan_family(
                 notebook=notebook,
                 n=n,
                 side=verdicts.side_of(examined, verdicts.INCONCLUSIVE),
-                power=round(chance_with(examined, n, level), 2),
+                power=round(power_with_seeds(examined, n, level), 2),
                 tests=tests_digest(claim),
                 matched=tuple(position for position, yes in enumerate(is_matched) if yes),
             )

@@ -576,7 +576,7 @@ def docs_pages(root: Path) -> dict[str, str]:
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
 
     Returns
     -------
