@@ -57,8 +57,10 @@ def ancestors(spec) -> list:
 
 
 def elsewhere(store: Store, spec) -> str:
-    """How the machine that made a run differs from this process, threads aside; empty when it
-    does not.
+    """How the machine that made a run differs from this process.
+
+    The number of threads, which is set again, and the versions of transformers and tokenizers do
+    not count.
 
     Parameters
     ----------
@@ -66,30 +68,39 @@ def elsewhere(store: Store, spec) -> str:
         Store of runs.
     spec : run spec
         A frozen dataclass with a `stage`.
+
+    Returns
+    -------
+    str
+        Such as `torch 2.5 (here 2.9)`; empty where nothing differs.
     """
     recorded = about_of(store, spec).get("platform", {})
     current = made_on()
-    later = {n for n in ("numpy", "torch") if n not in current}  # not loaded here yet
-    names = sorted({*recorded, *current} - later - {"threads", "transformers", "tokenizers"})
-    return ", ".join(
-        f"{n} {recorded.get(n)} (here {current.get(n)})"
-        for n in names
-        if recorded.get(n) != current.get(n)
-    )
+    not_loaded = {
+        name for name in ("numpy", "torch") if name not in current
+    }  # not imported here yet
+    ignored = not_loaded | {"threads", "transformers", "tokenizers"}
+
+    differences = []
+    for name in sorted({*recorded, *current} - ignored):
+        if recorded.get(name) != current.get(name):
+            differences.append(f"{name} {recorded.get(name)} (here {current.get(name)})")
+    return ", ".join(differences)
 
 
 def choose(store: Store, specs: list, prove: int) -> list:
-    """Stale runs to make again, as a sample: made on a machine like this, spread over groups,
-    cheapest first.
+    """A sample of stale runs to make again: spread over groups, the cheapest first.
+
+    Runs that a machine like this has made come before those of other machines.
 
     Parameters
     ----------
     store : Store
         Store of runs.
     specs : list of run spec
-        Specs of runs.
+        The stale runs.
     prove : int
-        How many.
+        Size of the sample.
 
     Returns
     -------
@@ -98,27 +109,29 @@ def choose(store: Store, specs: list, prove: int) -> list:
     """
     # a run can be made again while all that it read is still there
     left = [spec for spec in specs if all(map(store.has, ancestors(spec)))]
-    group = {}
-    price = {}
+    group_of = {}
+    cost_of = {}
     for spec in left:
-        grouping = stage_of(spec).group
-        group[spec] = grouping(spec) if grouping else None
+        group = stage_of(spec).group
+        group_of[spec] = group(spec) if group else None
         # bytes differ between machines, so those of other machines come last
         is_elsewhere = bool(elsewhere(store, spec))
-        price[spec] = (is_elsewhere, about_of(store, spec).get("seconds", 0.0), run_id(spec))
-    picked = []
-    n_picked = Counter()  # of each group
-    while left and len(picked) < prove:
-        best = min(left, key=lambda spec: (n_picked[group[spec]], price[spec]))
-        picked.append(best)
+        seconds = about_of(store, spec).get("seconds", 0.0)
+        cost_of[spec] = (is_elsewhere, seconds, run_id(spec))
+
+    sample = []
+    n_sampled = Counter()  # of each group
+    while left and len(sample) < prove:
+        # the cheapest of the groups that have fewest in the sample
+        best = min(left, key=lambda spec: (n_sampled[group_of[spec]], cost_of[spec]))
+        sample.append(best)
         left.remove(best)
-        n_picked[group[best]] += 1
-    return picked
+        n_sampled[group_of[best]] += 1
+    return sample
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #0e2e1f8a
 def together(store: Store, spec, specs_by_id: dict) -> list:
-    """A run and those that were made in one go with it, as far as they are there, in the order of
-    then.
+    """A run and those that one job made with it, in the order in which they were published.
 
     Parameters
     ----------
@@ -133,32 +146,30 @@ def together(store: Store, spec, specs_by_id: dict) -> list:
     -------
     list of run spec
     """
-    group = [
-        spec,
-        *(specs_by_id[p] for p in about_of(store, spec).get("partners", ()) if p in specs_by_id),
-    ]
-    return sorted(
-        group, key=lambda s: about_of(store, s)["seconds"]
-    )  # one was published after the other
+    group = [spec]
+    for partner_id in about_of(store, spec).get("partners", ()):
+        if partner_id in specs_by_id:
+            group.append(specs_by_id[partner_id])
+    # each was published after the one before, and so has more seconds
+    return sorted(group, key=lambda member: about_of(store, member)["seconds"])
 
 
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
-    """Make runs again beside the store and compare their bytes.
+    """Make runs again in a scratch store beside the store, and compare their bytes.
 
     Parameters
     ----------
     store : Store
         Store of runs.
     specs : list of run spec
-        Specs of runs.
+        Runs that one job made together.
     executor : Executor
         By default one process with as many threads as the first of them had.
 
     Returns
     -------
     dict[str, list[str]]
-        By run id, the files whose bytes differ; only runs with any. Logs tell the time and do not
-        count.
+        {run id: files whose bytes differ}; only runs with any. Logs tell the time and do not count.
     """
     if executor is None:
         # as many threads as then: sums in another order have other last digits
@@ -168,11 +179,12 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
     try:
         with free_space(store.root):
             scratch = Store(scratch_root)
-        # inputs are those of the store, not made again
+        # links to the store's runs stand for the inputs, which are not made again
         for spec in dict.fromkeys(chain.from_iterable(map(ancestors, specs))):
             scratch.path(spec).parent.mkdir(parents=True, exist_ok=True)
             scratch.path(spec).symlink_to(store.path(spec), target_is_directory=True)
         run(specs, scratch, executor, stack=len(specs), progress=False, accept_stale=True)
+
         unequal = {}
         for spec in specs:
             files = _unequal(about_of(store, spec)["files"], about_of(scratch, spec)["files"])
@@ -184,12 +196,14 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
 
 
 def _unequal(old: dict, new: dict) -> list[str]:
+    """Names of the files whose size or digest differs between two manifests."""
     return sorted(n for n in {*old, *new} - {"log.jsonl"} if old.get(n) != new.get(n))
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #314c1c53
 def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
-    """Take stale runs of a stage for up to date, if a sample of those made by each old code, made
-    again, comes out equal.
+    """Accept the stale runs of a stage, if a sample made again comes out equal byte for byte.
+
+    Runs are sampled from those made by each old version of the code, and made again with today's.
 
     Parameters
     ----------
@@ -198,7 +212,7 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
     stage : str
         Name of the stage.
     prove : int
-        How many runs of each old code are made again.
+        How many runs of each old version are made again.
     executor : Executor
         Where the runs are made.
     tell : callable
@@ -218,90 +232,114 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         raise InputError(
             f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more"
         )
-    specs_by_id = known_specs(store)[0]  # imports their stages
+    specs_by_id = known_specs(store)[0]  # imports the modules that declare their stages
     code = stage_code()
     view = StoreView(store, code)
-    of_stage = [s for s in specs_by_id.values() if s.stage == stage]
+    of_stage = [spec for spec in specs_by_id.values() if spec.stage == stage]
     if not of_stage:
         raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
-    versions = _versions(store, view, [s for s in of_stage if view.state(s) == "stale"], tell)
-    proved = {
-        old: _proved(store, specs_by_id, specs, prove, executor, tell)
-        for old, specs in versions.items()
-    }
+
+    # every version is proved before any run is accepted
+    stale = [spec for spec in of_stage if view.state(spec) == "stale"]
+    versions = _stale_by_version(store, view, stale, tell)
+    proofs = {}
+    for version, specs in versions.items():
+        proofs[version] = _prove(store, specs_by_id, specs, prove, executor, tell)
+
     accepted = []
-    for old, specs in versions.items():
-        accepted += [_stamp(store, spec, code, old, proved[old]) for spec in specs]
-    renewed = _renew_readers(store, list(specs_by_id.values()), code)
-    readers = f", {renewed} that read them renewed" if renewed else ""
+    for version, specs in versions.items():
+        accepted += [_accept(store, spec, code, version, proofs[version]) for spec in specs]
+    n_renewed = _renew_readers(store, list(specs_by_id.values()), code)
+    readers = f", {n_renewed} that read them renewed" if n_renewed else ""
     tell(f"{len(accepted)} runs of stage {stage} accepted{readers}")
     return accepted
 
 
-def _versions(store, view, stale, tell) -> dict[str, list]:
-    """Stale runs that may be accepted, by the digest of the code that made them."""
+def _stale_by_version(store, view, stale, tell) -> dict[str, list]:
+    """{digest of the code that made them: stale runs}, of those that may be accepted.
+
+    A run may be accepted if its own code alone has changed, not its inputs or its spec's defaults.
+    """
     kinds = {spec: {reason.kind for reason in view.why(spec)} for spec in stale}
     waiting = [spec for spec in stale if "input" in kinds[spec]]
     changed_defaults = [spec for spec in stale if "default" in kinds[spec]]
 
-    def last(specs):
+    def last_reason(specs):
         return view.why(specs[0])[-1].text
 
     if waiting:
-        tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {last(waiting)}")
+        tell(
+            f"{len(waiting)} runs read runs that are stale themselves, and wait: "
+            f"{last_reason(waiting)}"
+        )
     if changed_defaults:
         tell(
-            f"{len(changed_defaults)} runs are of a spec that means something else today: {last(changed_defaults)}"
+            f"{len(changed_defaults)} runs are of a spec that means something else today: "
+            f"{last_reason(changed_defaults)}"
         )
+
     versions = {}
     for spec in stale:
         if kinds[spec] == {"code"}:
-            versions.setdefault(digest_of(about_of(store, spec)["definitions"]), []).append(spec)
+            version = digest_of(about_of(store, spec)["definitions"])
+            versions.setdefault(version, []).append(spec)
     if stale and not versions:
         raise InputError(f"none of {len(stale)} stale runs can be accepted: see xlingual runs why")
     return versions
 
 
-def _proved(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
-    """Ids of the runs that came out equal; InputError when one does not."""
-    picked = choose(store, specs, prove)
-    if not picked:
+def _prove(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
+    """Make a sample of stale runs again, and return the sample's ids if all come out equal.
+
+    Raises InputError at the first that differs, or where the inputs of all are gone.
+    """
+    sample = choose(store, specs, prove)
+    if not sample:
         raise InputError(
             f"the inputs of all {len(specs)} stale runs are gone: none can be made again to compare; "
             "run makes everything anew"
         )
-    names = ", ".join(f"{run_id(s)[:12]} ({about_of(store, s)['seconds']:.0f} s)" for s in picked)
-    tell(f"making {len(picked)} of {len(specs)} stale runs again: {names}")
-    for spec in picked:
-        wrong = differences(store, together(store, spec, specs_by_id), executor)
+    names = ", ".join(f"{run_id(s)[:12]} ({about_of(store, s)['seconds']:.0f} s)" for s in sample)
+    tell(f"making {len(sample)} of {len(specs)} stale runs again: {names}")
+
+    for spec in sample:
+        # with those that were made together with it: their numbers may depend on each other
+        differing = differences(store, together(store, spec, specs_by_id), executor)
         other_machine = elsewhere(store, spec)
         cause = f"; but it was made elsewhere: {other_machine}" if other_machine else ""
-        for key, files in wrong.items():
+        for key, files in differing.items():
             raise InputError(
                 f"{spec.stage} {key[:12]} comes out different ({', '.join(files)}): nothing was "
                 f"accepted{cause}"
             )
-    return [run_id(s) for s in picked]
+    return [run_id(spec) for spec in sample]
 
 
-def _stamp(store, spec, code, old, by) -> str:
-    """Write today's code into the manifest of a run, and a note of what it was; the run's id."""
+def _accept(store, spec, code, version, proof) -> str:
+    """Write today's code into the manifest of a run, with a note of the old code and of the proof.
+
+    `version` is the digest of the old code, `proof` the ids of the runs that came out equal.
+    Returns the id of the run.
+    """
     about = about_of(store, spec)
     current = lineage(store, spec, code)
     note = dict(
-        old=old,
+        old=version,
         new=current["code"][spec.stage],
-        reason=f"proved equal by {len(by)} runs",
-        runs=by,
+        reason=f"proved equal by {len(proof)} runs",
+        runs=proof,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
     )
     accepted = [*about.get("accepted", []), note]
+    # the lock is taken though the run is there: nobody else may write its manifest now
     with store.lock(spec, ready=lambda: False), free_space(store.root):
         write_manifest(store.path(spec), about | current | dict(accepted=accepted))
     return run_id(spec)
 
 
 def _renew_readers(store, specs, code) -> int:
+    """Renew stale runs whose own code and inputs are unchanged, inputs first; how many they are."""
     view = StoreView(store, code)
-    old = sorted((s for s in specs if view.state(s) == "stale"), key=lambda s: len(ancestors(s)))
-    return sum(renew(store, s, code) for s in old)
+    stale = [spec for spec in specs if view.state(spec) == "stale"]
+    stale.sort(key=lambda spec: len(ancestors(spec)))
+    return sum(renew(store, spec, code) for spec in stale)

@@ -228,7 +228,7 @@ class LiveModule:
         return texts_and_roles
 
     def _value(self, name, value) -> str:
-        """A global as text; none for a list or dictionary, unless its name says that it is constant."""
+        """A global as text; none for a list or dictionary whose name is not that of a constant."""
         if isinstance(value, (list, dict)) and not name.isupper():
             return ""
         return f"⟨{type(value).__module__}:{type(value).__qualname__}⟩ {constant(value)}"
@@ -335,8 +335,7 @@ class Sources:
         if module and top_level_name in module.statements:
             return name, top_level_name
 
-        # where a file is there but lacks the definition, both are needed: the live module gets a name
-        # of its own
+        # if the module also has a file, that stays: the live module gets a name of its own
         self.in_memory = True
         live_name = f"{name}.__live__" if isinstance(module, Module) else name
         namespace = getattr(thing, "__globals__", None) or vars(sys.modules[name])
@@ -358,8 +357,9 @@ class Sources:
         Returns
         -------
         list of (str or None, str, tuple)
-            (module, name, rest of the path); several where an import may go two ways, as in `try` and
-            `except`. A module itself has the name `*`; a name of another package has the module None.
+            (module, name, rest of the path); several where an import may go two ways, as in `try`
+            and `except`. A module itself has the name `*`; a name of another package has the
+            module None.
         """
         found = self.module(module)
         if found is None:  # of another package

@@ -140,7 +140,7 @@ class Dask:
     # --- the four methods of an executor
 
     def start(self, folder):
-        """Connect to the scheduler, or start one, and wait for the first worker that can work on a store.
+        """Connect to the scheduler, or start one, and wait for a worker that can use the store.
 
         Parameters
         ----------
@@ -297,7 +297,7 @@ class Dask:
         return None
 
     def _start_check(self, address: str, about: dict) -> Member:
-        """A new worker, and the future of its check: whether it has the package, the store, GPUs."""
+        """A new worker, whose check has begun: whether it has the package, the store and GPUs."""
         member = Member(about["nthreads"])
         member.check = self._client.submit(
             remote_check(),
@@ -313,7 +313,7 @@ class Dask:
         return member
 
     def _read_check(self, address: str):
-        """Record whether a worker that answered its check can be used, and print why if it cannot."""
+        """Record whether a worker that was checked can be used; print why if it cannot."""
         member = self._members[address]
         try:
             report = member.check.result(timeout=10)
@@ -418,8 +418,8 @@ class Dask:
     def _give_up_without_workers(self):
         """End the study where no worker can work on it.
 
-        On a cluster of this machine at once when all workers have failed their check; on another after
-        `PROMPT` seconds, since more workers may connect; and without any worker after `patience` seconds.
+        If all workers have failed their check: on a cluster of this machine at once, on another
+        after `PROMPT` seconds, since more may connect. Without any, after `patience` seconds.
         """
         now = time.monotonic()
         if self._sent or self.workers:

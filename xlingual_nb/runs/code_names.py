@@ -139,7 +139,7 @@ def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
 class Marker(ast.NodeTransformer):
     """Replaces names that a tree takes from outside by marks, and drops its import statements.
 
-    `np.mean` becomes `⟨numpy:mean⟩`. Names of the tree's own and of Python stay. Changes the tree.
+    `np.mean` becomes `⟨numpy:mean⟩`. Local names and Python's own stay. Changes the tree.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Marker(ast.NodeTransformer):
         return set_fields(super().visit(node))
 
     def _name(self, node):
-        """Visit a name, `f`, or a dotted one, `np.linalg.norm`, and mark it if it is from outside."""
+        """Mark a name, `f`, or a dotted one, `np.linalg.norm`, if it is from outside."""
         # the parts of a dotted name, and the variable that it starts with
         attributes = []
         root = node
@@ -601,8 +601,8 @@ def role(node) -> str:
     Returns
     -------
     str
-        `default NAME` for a dataclass field with a default, `id` for the method `source_digests`, on
-        which run ids depend, or empty.
+        `default NAME` for a dataclass field with a default, `id` for the method `source_digests`,
+        on which run ids depend, or empty.
     """
     if isinstance(node, FUNCTIONS):
         return "id" if node.name == "source_digests" else ""

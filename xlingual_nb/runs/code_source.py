@@ -81,8 +81,8 @@ WORDS = {"__all__", "_all_", "__version__"}
 
 
 def _idle(node, quiet=()) -> bool:
-    """Whether a statement does nothing on import that changes a result: an import, a bare constant, a
-    call of a `quiet` function, or `if __name__ == "__main__"`.
+    """Whether a statement changes no result on import: another import, a bare constant, a call of a
+    `quiet` function, or `if __name__ == "__main__"`.
     """
     if isinstance(node, ast.If):
         return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
@@ -141,7 +141,7 @@ class Module:
                 self.statements.setdefault(statement_name, []).append(index)
 
     def _binds(self, node) -> set[str]:
-        """Names that a statement binds itself; what it imports is recorded in `imports` and `stars`."""
+        """Names that a statement binds itself; imports are recorded in `imports` and `stars`."""
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             return set()
 
@@ -187,7 +187,7 @@ class Module:
         return self._pieces[index]
 
     def to_json(self) -> dict:
-        """The module as plain values: its names, its imports and the normalised text of its statements.
+        """The module as plain values: names, imports and the normalised text of its statements.
 
         Returns
         -------
@@ -270,7 +270,7 @@ def _write_note(note: Path, key: str, module: Module):
 
 
 def read_module(name: str, file: Path) -> Module:
-    """A module parsed from its file, or from the cache beside its byte code if the file is unchanged.
+    """A parsed module, from the cache beside its byte code if the file is unchanged.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def read_module(name: str, file: Path) -> Module:
     if not READING_CODE or note is None:  # no cache in a notebook, or without byte code
         return Module(name, file)
 
-    # a cached module depends on the file's text, on the code that parsed it and on the version of Python
+    # a cached module depends on the file, on the code that parses it and on the version of Python
     text = file.read_text(encoding="utf-8")
     facts = READING_CODE, sys.version, name, file.name, text
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -152,9 +152,9 @@ def local_cluster(workers: int = 0, device: str = "cpu", tell=print):
 def keep_workers(cluster, tell=print):
     """Start the workers of a local cluster again when they end, until the cluster is closed.
 
-    Dask's nanny restarts a worker that ends; this restarts a nanny that is killed or gives up. After
-    `RESTARTS` restarts, once no worker is left, the cluster is closed, so that a study that waits for
-    a worker ends.
+    Dask's nanny restarts a worker that ends; this restarts a nanny that is killed or gives up.
+    After `RESTARTS` restarts, once no worker is left, the cluster is closed, so that a study that
+    waits for a worker ends.
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def queued_jobs() -> set[str] | None:
 
 
 def replace_jobs(cluster, log: str, tell=print):
-    """Replace SLURM jobs that end before their dask worker has started, until the cluster is closed.
+    """Replace SLURM jobs that end before their worker has started, until the cluster is closed.
 
     dask-jobqueue replaces a job whose worker was connected and left. It never learns of a job that
     ended earlier, because its node lacked something or somebody cancelled it. After `RESTARTS`
-    replacements, once no job is left, the cluster is closed, so that a study that waits for a worker
-    ends.
+    replacements, once no job is left, the cluster is closed, so that a study that waits for a
+    worker ends.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def replace_jobs(cluster, log: str, tell=print):
     asked = time.monotonic()
     while cluster.status.name == "running":
         time.sleep(TICK)
-        # no variable keeps a job: a cluster cannot be closed while one of its former jobs is referenced
+        # no variable keeps a job: a cluster cannot be closed while a former job is referenced
         job_ids = {name: job.job_id for name, job in list(cluster.workers.items()) if job.job_id}
 
         # ask SLURM every `ASK` seconds, and only while some job has no worker

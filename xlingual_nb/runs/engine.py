@@ -203,7 +203,7 @@ def _make_in_folders(store, make, specs, folders):
 
 # %% ../../nbs/lib/1130_engine.ipynb #d7ce0c2d
 class Study:
-    """The state of one `run`: its runs that wait for inputs, are queued, are done or have failed."""
+    """The state of one call of `run`: which runs wait for inputs, are queued, done or failed."""
 
     def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
         """Begin with every run waiting.
@@ -237,7 +237,7 @@ class Study:
         self.done = set()
         self.failed = {}  # {run id: Failure}
         self.skipped = set()  # an input has failed
-        self._groups = {}  # {name of a queued job: (its nodes, whether it waits for other processes)}
+        self._groups = {}  # {name of a queued job: (its nodes, whether it waits for others)}
 
         if not any(node.weight for node in nodes.values()):
             for node in nodes.values():  # no stage counts FLOPs: all runs are equal
@@ -444,7 +444,7 @@ def run(
 
 # %% ../../nbs/lib/1130_engine.ipynb #42485926
 def _report_stale(specs, nodes, view, tell):
-    """Print how many runs are stale or damaged, and whether they are made again (are in `nodes`)."""
+    """Print how many runs are stale or damaged, and whether they are made again (in `nodes`)."""
     specs_by_id = {run_id(spec): spec for spec in specs}
     specs_by_id |= {key: node.spec for key, node in nodes.items()}
     stale = [key for key, spec in specs_by_id.items() if view.state(spec) == "stale"]
@@ -465,7 +465,7 @@ def _report_stale(specs, nodes, view, tell):
 
 
 def _refuse_edited(stages):
-    """Raise InputError if a module behind the named stages was edited after this process imported it.
+    """Raise InputError if a module behind the named stages was edited after its import here.
 
     Runs made in this process would be recorded under the code of the file, which did not make them.
     """
@@ -483,8 +483,8 @@ def _refuse_edited(stages):
 def _study_error(study: Study) -> Exception:
     """The error that ends a study with failed runs.
 
-    `DiskFull` or `InputError`, in one line, where the user can fix it; else `RunsFailed`, with a line
-    for each different failure and the first traceback.
+    `DiskFull` or `InputError`, in one line, where the user can fix it; else `RunsFailed`, with a
+    line for each different failure and the first traceback.
     """
     failures = list(study.failed.values())
     kinds = {failure.kind for failure in failures}

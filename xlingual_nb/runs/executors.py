@@ -39,9 +39,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to
-    mend), `full` (disk), `died`, `stopped` (its process was asked to end), `lost` (another process
-    has taken the run over), `bug`.
+    """Why a job failed.
+
+    Attributes
+    ----------
+    line : str
+        For people.
+    trace : str
+        The traceback, or the last lines that the process printed.
+    kind : str
+        `user` (an input to be fixed), `full` (disk), `died` (its process did), `stopped` (its
+        process was asked to end), `lost` (another process has taken the run over) or `bug`.
     """
 
     line: str
@@ -83,10 +91,11 @@ def attempt(job: Job) -> Failure | None:
     try:
         job.call(*job.args)
     except (Exception, SystemExit) as error:
-        kinds = {DiskFull: "full", LockLost: "lost", InputError: "user"}
-        kind = next(
-            (kind for error_class, kind in kinds.items() if isinstance(error, error_class)), "bug"
-        )
+        kind = "bug"
+        for error_class, its_kind in ((DiskFull, "full"), (LockLost, "lost"), (InputError, "user")):
+            if isinstance(error, error_class):  # DiskFull first, which is an InputError too
+                kind = its_kind
+                break
         line = f"{type(error).__name__}: {error}" if kind == "bug" else str(error)
         return Failure(line, traceback.format_exc(), kind)
 
@@ -173,22 +182,33 @@ class Inline:
 
 # %% ../../nbs/lib/1090_executors.ipynb #e54c7cbc
 def clean_environment(threads: int = 1) -> dict:
-    """Environment variables of a worker process: ours, our import path, the number of threads for
-    every library, and an allocator that keeps its memory.
+    """Environment variables of a worker process.
+
+    Those of this process, its import path, the number of threads of every library, and an allocator
+    (glibc's) that keeps freed memory instead of giving it back to the system.
 
     Parameters
     ----------
     threads : int, default 1
         Number of threads.
+
+    Returns
+    -------
+    dict
     """
-    count = dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
-    )
-    keep = dict(
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    thread_counts = dict.fromkeys(names, str(threads))
+    keep_memory = dict(
         MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="100000000000", MALLOC_TOP_PAD_="268435456"
     )
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-    return {**os.environ, **count, **keep, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": path}
+    return {
+        **os.environ,
+        **thread_counts,
+        **keep_memory,
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": path,
+    }
 
 # %% ../../nbs/lib/1090_executors.ipynb #f9b0e0c8
 STOPPED = 128 + signal.SIGTERM  # exit code of a worker that was asked to stop
@@ -263,11 +283,13 @@ class StopRequest:
 
 
 def serve():
-    """The life of a worker: read a job from standard input, do it, answer with None or a Failure;
-    until the input ends.
+    """The main loop of a worker process: do jobs from standard input until that ends.
+
+    After each job, None or a Failure is written to standard output, pickled as the jobs are.
     """
+    # answers have the process's standard output to themselves; what jobs print goes to its errors
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what jobs print must not get among the answers
+    os.dup2(2, 1)
     jobs = queue.Queue()
 
     def listen():
@@ -295,6 +317,7 @@ def serve():
 
 
 def _answer(packed: bytes, answers):
+    """Do a packed job, and write None or its Failure to `answers`."""
     try:
         job = Job(*pickle.loads(packed))
     except Exception as error:
@@ -305,21 +328,29 @@ def _answer(packed: bytes, answers):
         failure = Failure(line, traceback.format_exc(), "user")
     else:
         failure = attempt(job)
+
     pickle.dump(failure, answers)
     answers.flush()
 
 # %% ../../nbs/lib/1090_executors.ipynb #1966ad45
 class Worker:
-    """One fresh Python process that does one job at a time. `do(job)` waits for the job to end, or
-    for the process to die. `environment`: variables beside those of `clean_environment`.
+    """A fresh Python process that does one job at a time (`serve`).
+
+    Parameters
+    ----------
+    threads : int
+        Of the process.
+    environment : dict, optional
+        Variables beside those of `clean_environment`.
     """
 
     def __init__(self, threads: int = 1, environment: dict | None = None):
-        self.errors = tempfile.TemporaryFile()
+        """Start the process, in a session of its own, which Ctrl-C does not reach."""
+        self.errors = tempfile.TemporaryFile()  # what the process and its jobs print
         command = [
             sys.executable,
             "-X",
-            "faulthandler",
+            "faulthandler",  # prints a traceback on a crash
             "-c",
             "from xlingual_nb.runs.executors import serve; serve()",
         ]
@@ -333,7 +364,7 @@ class Worker:
         )
 
     def do(self, job: Job) -> Failure | None:
-        """Do a job in the worker's process.
+        """Do a job in the worker's process, and wait for its end or for the process to die.
 
         Parameters
         ----------
@@ -347,7 +378,7 @@ class Worker:
         return packed if isinstance(packed, Failure) else self.send(job.name, packed)
 
     def send(self, name: str, packed: bytes, is_wanted=lambda: True) -> Failure | None:
-        """Do a packed job in the process.
+        """Do a packed job in the process, and wait for its end.
 
         Parameters
         ----------
@@ -357,10 +388,16 @@ class Worker:
             As of `pack`.
         is_wanted : callable
             Asked every second; once it says no, the process is stopped.
+
+        Returns
+        -------
+        Failure or None
+            A Failure of the kind `died` or `stopped` if the process ended before the job.
         """
         try:
             pickle.dump(packed, self.process.stdin)
             self.process.stdin.flush()
+            # wait for the answer, a second at a time
             while not select.select([self.process.stdout], [], [], 1.0)[0]:
                 if not is_wanted():
                     self.stop()
@@ -371,6 +408,7 @@ class Worker:
             return Failure(line, self.tail(), kind)
 
     def _end(self) -> str:
+        """How the process ended, after "its process"."""
         code = self.process.wait()
         if code >= 0:
             return f"ended with exit code {code}"
@@ -435,10 +473,10 @@ class Processes:
 
     def _fresh(self):
         self._jobs = queue.Queue()
-        self._done = queue.Queue()
-        self._open = 0
-        self._threads = []
-        self._children = set()
+        self._done = queue.Queue()  # (job, failure or None)
+        self._open = 0  # jobs submitted and not yet given out by `as_completed`
+        self._threads = []  # one for each process
+        self._children = set()  # the processes
         self._closing = threading.Event()
 
     def start(self, folder):
@@ -461,8 +499,9 @@ class Processes:
         self._jobs.put(job)
         self._open += 1
         if len(self._threads) < min(self.workers, self._open):
-            books = (self._jobs, self._done, self._children, self._closing)
-            self._threads.append(threading.Thread(target=self._tend, args=books, daemon=True))
+            # `close` makes new ones, while a thread of before still has these
+            shared = (self._jobs, self._done, self._children, self._closing)
+            self._threads.append(threading.Thread(target=self._tend, args=shared, daemon=True))
             self._threads[-1].start()
 
     def as_completed(self):
@@ -475,7 +514,9 @@ class Processes:
         """Stop every process, busy or not; a later `submit` starts new ones."""
         self._closing.set()
         for _ in self._threads:
-            self._jobs.put(None)
+            self._jobs.put(None)  # wakes a thread that waits for a job
+
+        # ask all processes to end, then wait, then kill
         for child in list(self._children):
             child.process.terminate()
         end = time.monotonic() + GRACE
@@ -486,7 +527,7 @@ class Processes:
         self._fresh()
 
     def _tend(self, jobs, done, children, closing):
-        """The life of one thread: give jobs to a process of its own, until there are no more."""
+        """Give jobs to a process of this thread's own until there are no more; to a new one if it died."""
         child = None
         while (job := jobs.get()) is not None and not closing.is_set():
             try:
@@ -499,6 +540,7 @@ class Processes:
                 line = f"{job.name}: no process for it ({error})"
                 failure = Failure(line, traceback.format_exc())
             done.put((job, failure))
+
         if child:
             child.stop()
 

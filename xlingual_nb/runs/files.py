@@ -63,7 +63,7 @@ def atomic_path(path, durable: bool = True):
         temporary.unlink(missing_ok=True)
         raise
     if durable:
-        sync(path.parent)
+        sync(path.parent)  # the new name is on the disk only with its folder
 
 
 def write_atomic(path, data: bytes | str, durable: bool = True):
@@ -104,7 +104,7 @@ class DiskFull(InputError):
 
 @contextmanager
 def free_space(folder):
-    """Turn errors of a full disk or a read-only folder into one line that names folder and fix.
+    """Turn errors of a full disk or a read-only folder into one line that names the fix.
 
     Parameters
     ----------
@@ -114,24 +114,30 @@ def free_space(folder):
     Raises
     ------
     DiskFull
+    InputError
+        If the folder cannot be written.
     """
     try:
         yield
     except DiskFull:
         raise
     except Exception as error:
-        # libraries raise errors of their own for a full disk, some with nothing but a message
         number = getattr(error, "errno", None)
         filename = getattr(error, "filename", None)
-        message = str(error).lower()
         is_inside = isinstance(filename, str) and Path(filename).is_relative_to(folder)
-        if is_inside and number in (errno.EROFS, errno.EACCES, errno.EPERM):
+        is_denied = is_inside and number in (errno.EROFS, errno.EACCES, errno.EPERM)
+        if is_denied:
             raise InputError(
                 f"{folder} cannot be written ({filename}: {error.strerror}): ask for the right to write "
                 "there, or name another folder with --store"
             ) from error
+
+        # libraries raise errors of their own for a full disk, some with nothing but a message
+        message = str(error).lower()
         is_full = number in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
-        if not is_full and not ("write" in message and shutil.disk_usage(folder).free < 2**20):
+        if not is_full:
+            is_full = "write" in message and shutil.disk_usage(folder).free < 2**20
+        if not is_full:
             raise
         raise DiskFull(
             f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "
@@ -145,7 +151,7 @@ SILENT = 3600.0  # the same without having watched, by the clock of the disk
 
 
 def start_time(pid: int) -> str | None:
-    """When a process of this machine began, to distinguish it from a later one of the same number.
+    """When a process of this machine began, which tells it from a later one of the same number.
 
     Parameters
     ----------
@@ -156,8 +162,8 @@ def start_time(pid: int) -> str | None:
     str or None
         An opaque text; None if the process has ended or is a zombie.
     """
+    # Linux: behind the name in brackets, which may hold anything, state first, start time 20th
     try:
-        # behind the name in brackets, which may hold anything: state first, start time 20th
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         stat = None
@@ -166,23 +172,28 @@ def start_time(pid: int) -> str | None:
         return None if is_dead else stat[19]
     if os.path.exists("/proc/self/stat"):  # a system with /proc has no such process
         return None
-    process = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True
-    )
+
+    # macOS
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    process = subprocess.run(command, capture_output=True, text=True)
     return process.stdout.strip() or None
 
 # %% ../../nbs/lib/1020_files.ipynb #e0c4b9b8
 def machine() -> str:
-    """This machine, this boot, this space of process numbers."""
+    """A name for the space in which process numbers are unique.
 
-    def read_or_none(read):
+    Host name and, on Linux, boot id and namespace of process numbers (a container has its own).
+    """
+
+    def read_or_empty(read):
         try:
             return read()
         except OSError:
             return ""
 
-    boot = read_or_none(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    return " ".join((platform.node(), boot, read_or_none(lambda: os.readlink("/proc/self/ns/pid"))))
+    boot = read_or_empty(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    namespace = read_or_empty(lambda: os.readlink("/proc/self/ns/pid"))
+    return " ".join((platform.node(), boot, namespace))
 
 # %% ../../nbs/lib/1020_files.ipynb #71aabcce
 @contextmanager
@@ -204,7 +215,7 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 
 
 def create_once(own: Path, path: Path) -> bool:
-    """Give a file a second name, unless that exists.
+    """Give a file a second name, unless a file of that name exists: only one process succeeds.
 
     Parameters
     ----------
@@ -221,11 +232,12 @@ def create_once(own: Path, path: Path) -> bool:
     try:
         os.link(own, path)
     except FileExistsError:
-        # an answer that a network lost: the link was made, and made again it was there
+        # on a network the answer may have been lost: the link was made, and exists when made again
         return os.stat(own).st_nlink > 1 and path.exists() and os.path.samefile(own, path)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
+        # a file system without links: create the file exclusively, then copy
         try:
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
@@ -274,9 +286,16 @@ def is_gone(owner: dict) -> bool | None:
 
 
 class Lock:
-    """A lock file with owner and heartbeat: `take()` says whether it is ours now, `is_held()` whether
-    it still is, `release()` ends it. `cache`: the last heartbeats seen, by path, and when; shared by
-    locks that try in turn.
+    """A lock file that names a process as its owner; its time of change is the owner's heartbeat.
+
+    `take` tells whether this process owns it now, `is_held` whether it still does; `release` ends
+    it.
+
+    Parameters
+    ----------
+    path : Path or str
+    cache : dict, optional
+        {path: (last heartbeat seen, when)}, shared by locks of one path that try in turn.
     """
 
     def __init__(self, path, cache: dict | None = None):
@@ -286,6 +305,8 @@ class Lock:
         self._stop = threading.Event()
 
     def take(self) -> bool:
+        """Become the owner, unless there is one that is not known to be dead; whether it worked."""
+        # written aside first, then linked: the lock file is there with its owner or not at all
         owner = dict(
             machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name=self.name
         )
@@ -296,6 +317,7 @@ class Lock:
                 return False
         finally:
             own_file.unlink(missing_ok=True)
+
         self._stop.clear()
         threading.Thread(target=self._beat, daemon=True).start()
         return True
@@ -338,7 +360,8 @@ class Lock:
             is_dead = self._disk_time() - holder.stat().st_mtime > SILENT
         if not is_dead or dry:
             return is_dead
-        # Take the lock over, then remove it: whoever waits for it cannot come in between.
+
+        # take the lock over, then remove it: whoever waits for it cannot come in between
         own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
         own_file.write_text(json.dumps(dict(machine=machine(), pid=os.getpid(), name=self.name)))
         try:
@@ -350,8 +373,9 @@ class Lock:
         return True
 
     def _claims(self) -> list[tuple[Path, dict]]:
-        """The lock and its owner, then the claims of those who began to take it over and who they are:
-        the last has the right to it.
+        """(file, owner) of the lock, then of each claim by a process that began to take it over.
+
+        The last has the right to the lock.
         """
         chain = [(self.path, owner_in(self.path))]
         while (claim := self._claim_on(chain[-1][1])).exists() and claim not in dict(chain):
@@ -368,14 +392,16 @@ class Lock:
         return self._is_abandoned(holder, owner) and self._replace(own, owner)
 
     def _replace(self, own: Path, owner: dict) -> bool:
-        """Put `own` in the place of the lock, if nobody else does, and `owner` still has it."""
+        """Make `own` the lock, unless another process does, or the lock is no longer `owner`'s."""
+        # one process at most creates the claim on what this owner leaves
         claim = self._claim_on(owner)
         if not create_once(own, claim):
             return False
         claims = [path for path, _ in self._claims()]
-        if claims[-1] != claim:  # it was released, or taken over, since we looked
+        if claims[-1] != claim:  # the lock was released, or taken over, in the meantime
             claim.unlink(missing_ok=True)
             return False
+
         os.rename(own, self.path)
         for done in reversed(claims[1:]):
             done.unlink(missing_ok=True)
@@ -391,7 +417,7 @@ class Lock:
             probe.unlink()
 
     def _is_abandoned(self, holder: Path, owner: dict) -> bool:
-        """Whether the owner is gone, or elsewhere and was not seen to beat for too long."""
+        """Whether the owner is dead, or elsewhere and without a heartbeat for `LIMIT` seconds."""
         gone = is_gone(owner)
         if gone is not None:
             return gone
@@ -399,7 +425,8 @@ class Lock:
             beat = (owner.get("name"), holder.stat().st_mtime_ns)
         except FileNotFoundError:
             return False
-        # By this machine's clock: that of the disk may be another's.
+
+        # by this machine's clock, from when the beat was first seen: the disk's clock may differ
         last_beat, _ = self._seen.get(holder, (None, 0.0))
         if last_beat != beat:
             self._seen[holder] = (beat, time.monotonic())

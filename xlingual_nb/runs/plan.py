@@ -28,8 +28,23 @@ _all_ = ["stage_digests"]
 # %% ../../nbs/lib/1120_plan.ipynb #610620fe
 @dataclass
 class Node:
-    """A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among
-    these, its FLOPs, the bytes that it leaves, and how many devices may make it together.
+    """A run to be made, in the graph of all runs to be made.
+
+    Attributes
+    ----------
+    spec : run spec
+    key : str
+        Id of the run.
+    parent_ids : set of str
+        Runs to be made before it.
+    depth : int
+        1 if there are none, else 1 more than the deepest of them.
+    weight : float
+        FLOPs.
+    size : float
+        Bytes that it leaves.
+    shards : int
+        Most devices that may make it together.
     """
 
     spec: object
@@ -60,6 +75,7 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
     visited = set()
 
     def visit(spec):
+        """Add a run to `nodes` unless the store has it, its inputs before it."""
         key = run_id(spec)
         if key in visited:
             return
@@ -68,11 +84,12 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
             return
         for parent in parents(spec):
             visit(parent)
+
         parent_ids = {run_id(parent) for parent in parents(spec)} & set(nodes)
         depth = 1 + max((nodes[parent_id].depth for parent_id in parent_ids), default=0)
+        node = Node(spec, key, parent_ids, depth)
         stage = stage_of(spec)
         cost = stage.cost(spec) if stage.cost else {}
-        node = Node(spec, key, parent_ids, depth)
         node.weight = float(cost.get("flops", 0.0))
         node.size = float(cost.get("bytes", 0.0))
         node.shards = stage.shards(spec) if stage.shards else 1
@@ -85,20 +102,25 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #fbede49f
 def encoder_step() -> tuple[Callable, int]:
-    """A training step of torch's own small encoder, of the laboratory's sizes, and its FLOPs.
+    """A training step of a small Transformer encoder, as large as the laboratory's, and its FLOPs.
 
-    The step is gradient descent: AdamW's share of the time is small, and `torch.optim` takes
+    The step is plain gradient descent: AdamW's share of the time is small, and `torch.optim` takes
     longer to import than all else that a plan does.
+
+    Returns
+    -------
+    step : callable
+    flops : int
     """
     from torch import no_grad, nn, randn
 
     width = 64
     layers = 3
-    rows = 32
+    sentences = 32
     tokens = 64
     layer = nn.TransformerEncoderLayer(width, 1, 4 * width, activation="gelu", batch_first=True)
     net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-    x = randn(rows, tokens, width)
+    x = randn(sentences, tokens, width)
 
     def step():
         net(x).square().mean().backward()
@@ -107,23 +129,28 @@ def encoder_step() -> tuple[Callable, int]:
                 weight.sub_(weight.grad, alpha=1e-3)
                 weight.grad = None
 
-    # 2 for a multiplication and an addition, 3 for the forward and the backward pass
+    # multiply and add are 2 FLOPs; the backward pass takes twice the FLOPs of the forward one
     n_weights = sum(p.numel() for p in net.parameters() if p.dim() > 1)
     attention = 2 * layers * tokens * width  # scores and weighted sums, for each token
-    return step, 6 * rows * tokens * (n_weights + attention)
+    flops = 6 * sentences * tokens * (n_weights + attention)
+    return step, flops
 
 
 def calibrate(seconds: float = 0.4) -> float:
     """FLOP/s that training may reach on this machine with all its cores to itself.
 
-    The best of the steps of a small encoder, times the cores. One core is measured, as one trains
-    a model, by its processor time: other work on the machine hardly counts. Random numbers
-    elsewhere stay as they are.
+    The speed of one core on the best step of a small encoder, times the number of cores. Processor
+    time is measured, so that other work on the machine hardly counts. Random numbers elsewhere stay
+    as they are.
 
     Parameters
     ----------
     seconds : float, default 0.4
         How long to measure.
+
+    Returns
+    -------
+    float
     """
     import torch
 
@@ -133,10 +160,9 @@ def calibrate(seconds: float = 0.4) -> float:
     try:
         with torch.random.fork_rng(devices=[]):
             step, flops = encoder_step()
-            step()  # the first one makes buffers
+            step()  # the first one allocates memory
             end = time.perf_counter() + seconds
             while time.perf_counter() < end or not best:
-                # by the processor's time, and the best step: others may use this core, too
                 began = time.thread_time()
                 step()
                 best = max(best, flops / max(time.thread_time() - began, 1e-4))
@@ -172,12 +198,16 @@ class MachineTable:
 
 
 def load_machines(file: Path | None = None) -> MachineTable:
-    """The table of machines in a TOML file.
+    """The GPUs, their prices and numbers of cards that a TOML file lists.
 
     Parameters
     ----------
     file : Path | None, optional
         By default `runs/machines.toml` of the package.
+
+    Returns
+    -------
+    MachineTable
 
     Raises
     ------
@@ -195,17 +225,19 @@ def load_machines(file: Path | None = None) -> MachineTable:
         raise InputError(
             f"{file} is no TOML ({error}): see runs/machines.toml of the package"
         ) from None
+
     machines = [_machine(file, name, row) for name, row in content.get("machines", {}).items()]
     if not machines:
         raise InputError(f'{file} names no machine: add a section [machines."NAME"]')
     cards = content.get("cards", [1, 8, 64])
-    if not cards or not all(type(n) is int and n > 0 for n in cards):
+    are_positive = all(type(n) is int and n > 0 for n in cards)  # True is no number of cards
+    if not cards or not are_positive:
         raise InputError(f"{file}: cards = {cards!r}: give whole numbers above 0, as [1, 8, 64]")
     return MachineTable(tuple(machines), tuple(cards), str(content.get("currency", "USD")))
 
 
 def _machine(file, name, row) -> Machine:
-    """One section of a table of machines; InputError unless each of its numbers is there, above 0."""
+    """The machine of a TOML section; InputError unless each of its numbers is there, above 0."""
     for key in ("peak", "share", "price"):
         value = row.get(key) if isinstance(row, dict) else None
         if type(value) not in (int, float) or not value > 0:
@@ -214,17 +246,22 @@ def _machine(file, name, row) -> Machine:
 
 # %% ../../nbs/lib/1120_plan.ipynb #69fb4b9d
 def ancestors_by_id(specs) -> dict[str, object]:
-    """Every run that some runs need, themselves included, by id.
+    """{run id: spec} of every run that some runs need, themselves included.
 
     Parameters
     ----------
     specs : iterable of run spec
         Specs of runs.
+
+    Returns
+    -------
+    dict[str, object]
     """
     specs_by_id = {}
 
     def visit(spec):
-        if specs_by_id.setdefault(run_id(spec), spec) is spec:
+        is_new = specs_by_id.setdefault(run_id(spec), spec) is spec
+        if is_new:
             for parent in parents(spec):
                 visit(parent)
 
@@ -248,7 +285,7 @@ COUNTS = ("runs", "found", "stale", "to make", "FLOPs", "gigabytes")
 
 
 def count_by_state(specs, view: StoreView) -> dict[str, dict]:
-    """What some runs need, counted by stage.
+    """How many runs of each stage some runs need, how many are missing, and what they cost.
 
     Parameters
     ----------
@@ -270,6 +307,8 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
         row["runs"] += 1
         row["found"] += state == "found"
         row["stale"] += state == "stale"
+
+        # a run that is not found need not be made where all that read it are found
         node = missing.get(key)
         row["to make"] += node is not None
         row["FLOPs"] += node.weight if node else 0.0
@@ -302,6 +341,8 @@ def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
     frame = frame.reindex(order).rename_axis("stage")
     frame.loc["all"] = frame.sum()
     frame = frame.astype(dict.fromkeys(("runs", "found", "stale", "to make"), int))
+
+    # hours, which need no measured speed where nothing is to be computed
     has_cost = bool(frame.FLOPs["all"])
     if not speed:
         speed = calibrate() if has_cost else 1.0
@@ -312,8 +353,9 @@ def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
 
 # %% ../../nbs/lib/1120_plan.ipynb #9818f089
 def flat_fields(spec, prefix: str = "") -> dict:
-    """Plain fields of a spec and of all specs inside it, by dotted name; members of a tuple of
-    specs are numbered.
+    """The plain fields of a spec and of the specs inside it, under dotted names.
+
+    Members of a tuple of specs are numbered: `model.corpus.0.language`.
 
     Parameters
     ----------
@@ -321,19 +363,25 @@ def flat_fields(spec, prefix: str = "") -> dict:
         A frozen dataclass with a `stage`.
     prefix : str, optional
         Beginning of the names.
+
+    Returns
+    -------
+    dict
+        {dotted name: value}.
     """
-    out = {}
-    for f in fields(spec):
-        value = getattr(spec, f.name)
-        name = prefix + f.name
+    plain_fields = {}
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        name = prefix + field.name
+        is_tuple_of_specs = isinstance(value, tuple) and value and is_dataclass(value[0])
         if is_dataclass(value):
-            out |= flat_fields(value, name + ".")
-        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for i, v in enumerate(value):
-                out |= flat_fields(v, f"{name}.{i}.")
+            plain_fields |= flat_fields(value, name + ".")
+        elif is_tuple_of_specs:
+            for i, member in enumerate(value):
+                plain_fields |= flat_fields(member, f"{name}.{i}.")
         else:
-            out[name] = value
-    return out
+            plain_fields[name] = value
+    return plain_fields
 
 # %% ../../nbs/lib/1120_plan.ipynb #f9f308c0
 def results(specs, store: Store) -> pd.DataFrame:

@@ -20,27 +20,36 @@ from .spec import run_id
 
 # %% ../../nbs/lib/1110_progress.ipynb #133bd174
 class Progress:
-    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten
-    seconds in `log.jsonl`.
+    """What the maker of a stage calls to report how far its runs are.
 
-    Raises LockLost when the run is no longer ours (`is_held` says so): somebody took us for dead,
-    and two must not write in one folder.
+    The latest report of each run is in its `progress.json`, and a line every ten seconds in its
+    `log.jsonl`. Raises LockLost when another process has taken a run over, because it took this one
+    for dead: two must not write in one folder.
     """
 
     EVERY = 0.5  # seconds between two writings of `progress.json`
     LOG = 10.0  # and of `log.jsonl`
 
     def __init__(self, folders: dict[str, Path], is_held=lambda spec: True):
+        """Begin, or resume, the log of each run.
+
+        Parameters
+        ----------
+        folders : dict
+            {run id: partial folder} of the runs that are made together.
+        is_held : callable
+            Whether this process still holds the lock of a spec's run.
+        """
         self.held = is_held
         self.folders = folders
         self.began = time.monotonic()
-        self._wrote = {}
-        self._logged = {}
-        self.earlier = {
-            k: (load_json(f / "progress.json") or {}).get("seconds", 0.0)
-            for k, f in folders.items()
-        }
+        self._wrote = {}  # {run id: when its progress.json was written}
+        self._logged = {}  # {run id: when a line was added to its log}
+
+        self.earlier = {}  # {run id: seconds of interrupted attempts}
         for key, folder in folders.items():
+            state = load_json(folder / "progress.json") or {}
+            self.earlier[key] = state.get("seconds", 0.0)
             self.log(key, "resume" if (folder / "log.jsonl").exists() else "begin")
 
     def seconds(self, key: str) -> float:
@@ -54,8 +63,7 @@ class Progress:
         return self.earlier[key] + (time.monotonic() - self.began) / len(self.folders)
 
     def log(self, key: str, event: str, **info):
-        """Add a line to the log of a run; on a line of its own even where a kill has torn the
-        last one.
+        """Add a line to the log of a run.
 
         Parameters
         ----------
@@ -67,28 +75,34 @@ class Progress:
             Further facts.
         """
         path = self.folders[key] / "log.jsonl"
-        torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+        line = json.dumps(dict(time=round(time.time(), 2), event=event, **info)) + "\n"
+        # a kill may have left the last line without its end
+        is_torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+        if is_torn:
+            line = "\n" + line
         with open(path, "a", encoding="utf-8") as out:
-            out.write(
-                "\n" * bool(torn)
-                + json.dumps(dict(time=round(time.time(), 2), event=event, **info))
-                + "\n"
-            )
+            out.write(line)
 
     def __call__(self, spec, done, total, **info):
+        """Report that `done` of `total` steps of a run are made, with further numbers as keywords.
+
+        Most calls return at once: a report is written every half second, and at the end.
+        """
         key = run_id(spec)
-        time_now = time.monotonic()
-        if done < total and time_now - self._wrote.get(key, -1e9) < self.EVERY:
+        now = time.monotonic()
+        is_last = done >= total
+        if not is_last and now - self._wrote.get(key, -1e9) < self.EVERY:
             return
         if not self.held(spec):
             raise LockLost(
                 f"{spec.stage} {key[:12]} was taken over by another process; it goes on there"
             )
-        self._wrote[key] = time_now
+
+        self._wrote[key] = now
         state = dict(done=done, total=total, seconds=self.seconds(key), info=info)
         write_atomic(self.folders[key] / "progress.json", json.dumps(state), durable=False)
-        if done >= total or time_now - self._logged.get(key, -1e9) >= self.LOG:
-            self._logged[key] = time_now
+        if is_last or now - self._logged.get(key, -1e9) >= self.LOG:
+            self._logged[key] = now
             self.log(key, "progress", done=done, total=total, **info)
 
 # %% ../../nbs/lib/1110_progress.ipynb #951ee9b5
@@ -106,26 +120,42 @@ def human(seconds: float) -> str:
 
 # %% ../../nbs/lib/1110_progress.ipynb #726cfc45
 class Watch:
-    """Draws one bar a stage on a terminal; elsewhere prints a line every ten seconds. A context
-    manager.
+    """Shows the progress of a study while its context is open.
+
+    On a terminal it draws one bar a stage; elsewhere it prints a line every ten seconds.
     """
 
     TICK = 1.0  # seconds between two looks
     LINE = 10.0  # and between two printed lines
 
     def __init__(self, study, on: bool = True):
+        """Prepare to watch a study.
+
+        Parameters
+        ----------
+        study : Study
+        on : bool
+            Whether to show anything.
+        """
         self.study = study
         self.on = on
-        self.bars = {}
+        self.bars = {}  # {stage: tqdm bar}
         self._stop = threading.Event()
         self.busy = 0.0  # seconds with work under way
-        # fractions done, at the start and at the last look
-        self.first = {}
-        self.now = {}
+        self.first = {}  # {run id: fraction done when this study began}
+        self.now = {}  # {run id: fraction done at the last look}
         self.totals = Counter(node.spec.stage for node in study.nodes.values())
 
     def read_fractions(self) -> dict[str, float]:
-        """Read the fractions done, and return them summed by stage."""
+        """Read the progress of all queued runs.
+
+        Sets `now`, and `info` to the numbers that a run reported last, as text.
+
+        Returns
+        -------
+        dict
+            {stage: sum of the fractions done of its runs}.
+        """
         sums = dict.fromkeys(self.totals, 0.0)
         info = {}
         for key, node in list(self.study.nodes.items()):
@@ -136,20 +166,27 @@ class Watch:
                 self.now[key] = state.get("done", 0) / max(state.get("total", 1), 1)
                 info = state.get("info") or info
             fraction = self.now.get(key, 0.0)
-            # where it began: what an earlier process has done says nothing of the speed of this one
+            # what an earlier process has done says nothing of the speed of this one
             self.first.setdefault(key, fraction if fraction < 1 else 0.0)
             sums[node.spec.stage] += fraction
-        words = [f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items()]
+
+        words = []
+        for name, value in info.items():
+            words.append(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
         self.info = " · ".join(words)
         return sums
 
     def left(self) -> float | None:
-        """Seconds left over all groups, as far as can be told."""
+        """Seconds left for all runs, by the speed so far; None before any has moved."""
         lost = set(self.study.failed) | self.study.skipped
-        nodes = [n for n in list(self.study.nodes.values()) if n.key not in lost]
-        did = sum(n.weight * (self.now.get(n.key, 0.0) - self.first.get(n.key, 0.0)) for n in nodes)
-        todo = sum(n.weight * (1 - self.now.get(n.key, 0.0)) for n in nodes)
-        return self.busy * todo / did if did > 0 else None
+        done = 0.0  # FLOPs since this study began
+        todo = 0.0
+        for node in list(self.study.nodes.values()):
+            if node.key not in lost:
+                fraction = self.now.get(node.key, 0.0)
+                done += node.weight * (fraction - self.first.get(node.key, 0.0))
+                todo += node.weight * (1 - fraction)
+        return self.busy * todo / done if done > 0 else None
 
     def line(self) -> str:
         """How far each stage is and what is left, for a place where no bars can be drawn."""
@@ -175,23 +212,27 @@ class Watch:
                 )
             bar = self.bars[stage]
             bar.n = min(sums[stage], total)
-            unknown = left is None or sums[stage] >= total
-            bar.set_postfix_str("" if unknown else f"{human(left)} left {self.info}")
+            is_over = sums[stage] >= total
+            hide_left = left is None or is_over
+            bar.set_postfix_str("" if hide_left else f"{human(left)} left {self.info}")
 
     def _watch(self):
+        """Show the progress every second (bars) or ten (lines) until the context is left."""
         is_terminal = sys.stderr.isatty()
         printed = time.monotonic()
-        last_shown = time.monotonic()
+        last_look = time.monotonic()
         while not self._stop.wait(self.TICK):
-            time_now = time.monotonic()
-            if any(self.study.nodes[k].weight for k in list(self.study.queued)):
-                self.busy += time_now - last_shown
-            last_shown = time_now
+            now = time.monotonic()
+            # only time in which runs that cost something are under way tells the speed
+            if any(self.study.nodes[key].weight for key in list(self.study.queued)):
+                self.busy += now - last_look
+            last_look = now
+
             if is_terminal:
                 self.draw()
-            elif time_now - printed >= self.LINE:
+            elif now - printed >= self.LINE:
                 print(self.line(), flush=True)
-                printed = time_now
+                printed = now
 
     def __enter__(self):
         self.read_fractions()

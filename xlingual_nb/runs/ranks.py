@@ -98,7 +98,7 @@ def check_devices(device: str, size: int) -> None:
     InputError
         If there are too few.
     """
-    if size == 1 or device == "cpu":
+    if size == 1 or device == "cpu":  # processes share the CPU
         return
     import torch
 
@@ -111,7 +111,7 @@ def check_devices(device: str, size: int) -> None:
 
 @contextmanager
 def joined(folder: Path, rank: int, size: int, device: str):
-    """Join the processes that make a run together.
+    """Join the processes that make a run together, with torch.distributed.
 
     Parameters
     ----------
@@ -120,6 +120,7 @@ def joined(folder: Path, rank: int, size: int, device: str):
     rank, size : int
         Number of this process and of all.
     device : str
+        Of the run.
 
     Yields
     ------
@@ -132,7 +133,8 @@ def joined(folder: Path, rank: int, size: int, device: str):
     if device != "cpu":
         torch.cuda.set_device(device_of_rank(device, rank))
         backend = "nccl"
-    (folder / f"rank-{rank}").touch()
+
+    (folder / f"rank-{rank}").touch()  # tells the first process that this one is there
     meeting = f"file://{folder / 'meeting'}"
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size)
     try:
@@ -166,7 +168,7 @@ def raise_failure(futures: list[Future]) -> None:
 
 @contextmanager
 def several_ranks(size: int, device: str, call: Callable, args: tuple):
-    """Start further processes that make a run together with this one.
+    """Start further processes that make a run together with this one, and join them.
 
     Parameters
     ----------
@@ -175,7 +177,8 @@ def several_ranks(size: int, device: str, call: Callable, args: tuple):
     device : str
         Of the run.
     call : callable
-        Called as `call(folder, rank, size, *args)` in each of the others, which must be `joined` there.
+        Called as `call(folder, rank, size, *args)` in each of the others, which it has to join
+        (`joined`).
     args : tuple
 
     Yields
@@ -203,14 +206,17 @@ def several_ranks(size: int, device: str, call: Callable, args: tuple):
                 workers.append(Worker(torch.get_num_threads(), environments[rank]))
                 job = Job(f"process {rank}", call, (folder, rank, size, *args))
                 futures.append(pool.submit(workers[-1].do, job))
+
+            # joining blocks until all are there, so first wait for them or for a failure
             while len(list(folder.glob("rank-*"))) < size - 1:
                 raise_failure(futures)
                 time.sleep(0.05)
+
             with joined(folder, 0, size, device) as ranks:
                 try:
                     yield ranks
                 except Exception:
-                    # If it was another process that failed, this one has lost its connection.
+                    # this one may only have lost its connection to another that failed
                     wait(futures, timeout=2, return_when=FIRST_COMPLETED)
                     raise_failure(futures)
                     raise

@@ -26,7 +26,7 @@ class Slots:
         self._reaper = None
 
     def acquire(self, settings) -> Worker:
-        """A process for a job of this thread: the warm one if it has the right settings, else a new one.
+        """A process for a job of this thread: the warm one if its settings fit, else a new one.
 
         Parameters
         ----------

@@ -72,8 +72,8 @@ def made_on() -> dict:
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in.
 
-    A folder that an interrupted process left is gone on from, unless it was begun with other code or
-    other inputs; then it is emptied.
+    A folder that an interrupted process left is gone on from, unless it was begun with other code
+    or other inputs; then it is emptied.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     code : dict | None, optional
         Definitions of each stage by name, as of `stages.stage_code`.
     keep : bool, default False
-        Go on even from a folder of other code or inputs. The run is then published with the code and
-        inputs that it was begun with: stale.
+        Go on even from a folder of other code or inputs. The run is then published with the code
+        and inputs that it was begun with: stale.
 
     Returns
     -------

@@ -51,9 +51,10 @@ def chain_lengths(nodes: Mapping[str, Node], devices: int = 1) -> dict[str, floa
 
 
 def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
-    """Work of the busiest card when the last run ends, in list scheduling by longest remaining chain.
+    """FLOPs that the busiest card has done when the last run ends, in list scheduling.
 
-    With one card a run, it is never more than twice the optimum (Graham 1966).
+    A card that is free takes the ready run with the longest chain of runs behind it. With one card
+    a run this is never more than twice the optimum (Graham 1966).
 
     Parameters
     ----------
@@ -68,63 +69,85 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     float
         FLOPs.
     """
-    devices = 2 ** (min(cards, devices).bit_length() - 1)  # a power of two that there is
+    devices = 2 ** (min(cards, devices).bit_length() - 1)  # the largest power of two that fits
     urgency = chain_lengths(nodes, devices)
-    waits_for = {key: len(node.parent_ids) for key, node in nodes.items()}
+    n_awaited = {
+        key: len(node.parent_ids) for key, node in nodes.items()
+    }  # inputs still to be made
     readers = {key: [] for key in nodes}
     for key, node in nodes.items():
         for parent in node.parent_ids:
             readers[parent].append(key)
-    # heaps: the most urgent run that is ready, and the run that ends first
-    ready = [(-urgency[key], key) for key, count in waits_for.items() if not count]
+
+    # two heaps: ready runs by urgency, and runs under way by the time at which they end
+    ready = [(-urgency[key], key) for key, count in n_awaited.items() if not count]
     heapq.heapify(ready)
-    busy = []
-    free = cards
+    under_way = []
+    n_free = cards
     now = 0.0
-    while ready or busy:
-        while ready and (n_cards := cards_of(nodes[ready[0][1]], devices)) <= free:
-            _, key = heapq.heappop(ready)
-            free -= n_cards
-            heapq.heappush(busy, (now + nodes[key].weight / n_cards, key))
-        now, ended = heapq.heappop(busy)
-        free += cards_of(nodes[ended], devices)
-        for key in readers[ended]:
-            waits_for[key] -= 1
-            if not waits_for[key]:
-                heapq.heappush(ready, (-urgency[key], key))
+    while ready or under_way:
+        # start ready runs while there are cards for the most urgent
+        while ready:
+            _, key = ready[0]
+            n_cards = cards_of(nodes[key], devices)
+            if n_cards > n_free:
+                break
+            heapq.heappop(ready)
+            n_free -= n_cards
+            heapq.heappush(under_way, (now + nodes[key].weight / n_cards, key))
+
+        # go on to the end of the next run, whose readers may be ready now
+        now, ended = heapq.heappop(under_way)
+        n_free += cards_of(nodes[ended], devices)
+        for reader in readers[ended]:
+            n_awaited[reader] -= 1
+            if not n_awaited[reader]:
+                heapq.heappush(ready, (-urgency[reader], reader))
     return now
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab07
 def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int = 1) -> pd.DataFrame:
     """What the runs cost on each machine of a table, one row a machine.
 
+    A card makes one run at a time. A run whose batches are cut into shards has up to `devices`
+    cards, which are taken to be so many times as fast as one.
+
+    Parameters
+    ----------
+    nodes : Mapping[str, Node]
+        Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
+    table : MachineTable
+    devices : int, default 1
+        Number of devices that one run may have.
+
     Returns
     -------
     DataFrame
         Columns: machine, card-hours, price (in the table's currency), longest run and critical path
-        (hours), days on so many cards. A card makes one run at a time; a run whose batches are cut
-        into shards has up to `devices` cards, which are taken to be so many times as fast as one.
+        (hours), days on each number of cards of the table.
     """
+    # FLOPs, which each machine's speed turns into hours
     total = sum(node.weight for node in nodes.values())
-    hours_of_runs = [node.weight / cards_of(node, devices) for node in nodes.values()]
-    longest = max(hours_of_runs, default=0.0)
-    path = max(chain_lengths(nodes, devices).values(), default=0.0)
+    work_of_runs = [node.weight / cards_of(node, devices) for node in nodes.values()]
+    longest = max(work_of_runs, default=0.0)
+    critical_path = max(chain_lengths(nodes, devices).values(), default=0.0)
     spans = {cards: makespan(nodes, cards, devices) for cards in table.cards}
+
     rows = []
     for machine in table.machines:
-        hour = machine.speed * 3600
-        row = {"machine": machine.name, "card-hours": total / hour}
-        row[f"price {table.currency}"] = total / hour * machine.price
-        row["longest run h"] = longest / hour
-        row["critical path h"] = path / hour
+        flops_per_hour = machine.speed * 3600
+        row = {"machine": machine.name, "card-hours": total / flops_per_hour}
+        row[f"price {table.currency}"] = total / flops_per_hour * machine.price
+        row["longest run h"] = longest / flops_per_hour
+        row["critical path h"] = critical_path / flops_per_hour
         for cards, span in spans.items():
-            row[f"days on {cards}"] = span / hour / 24
+            row[f"days on {cards}"] = span / flops_per_hour / 24
         rows.append(row)
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0a
 def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> dict[str, set]:
-    """Table rows that need each run.
+    """The table rows that need each run, directly or through what reads it.
 
     Parameters
     ----------
@@ -132,11 +155,18 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     wanted : Mapping[Hashable, set[str]]
         Ids of the runs that each row asks for.
+
+    Returns
+    -------
+    dict[str, set]
+        {run id: rows}.
     """
     rows = {key: set() for key in nodes}
     for row, keys in wanted.items():
         for key in keys & set(nodes):
             rows[key].add(row)
+
+    # readers before their inputs, which are needed by the same rows
     for key in reversed(list(nodes)):
         for parent in nodes[key].parent_ids:
             rows[parent] |= rows[key]
@@ -182,6 +212,11 @@ def nodes_without(
 def measured_speeds(specs, store: Store) -> pd.DataFrame:
     """FLOP/s that the finished runs behind `specs` reached, by stage and device.
 
+    Parameters
+    ----------
+    specs : iterable of run spec
+    store : Store
+
     Returns
     -------
     DataFrame
@@ -193,11 +228,12 @@ def measured_speeds(specs, store: Store) -> pd.DataFrame:
         cost = stage_of(spec).cost
         about = load_json(store.path(spec) / "manifest.json") or {}
         seconds = about.get("seconds", 0.0)
-        made_on = about.get("platform", {})
         if cost is None or seconds < 1:
             continue
+        made_on = about.get("platform", {})
         device = made_on.get("card") or made_on.get("processor", "unknown")
         rows.append((spec.stage, device, 1, float(cost(spec).get("flops", 0.0)), seconds))
+
     frame = pd.DataFrame(rows, columns=["stage", "device", "runs", "FLOPs", "seconds"])
     sums = frame.groupby(["stage", "device"], as_index=False, sort=False).sum()
     sums["FLOP/s"] = sums.FLOPs / sums.seconds

@@ -109,36 +109,39 @@ def plain_value(value, with_defaults: bool = False):
         For what is neither a plain value nor a dataclass.
     """
     if is_dataclass(value):
-        return {
-            name: plain_value(v, with_defaults) for name, v in _named(value, with_defaults).items()
-        }
+        members = _named(value, with_defaults)
+        return {name: plain_value(member, with_defaults) for name, member in members.items()}
     if isinstance(value, (tuple, list)):
-        return [plain_value(v, with_defaults) for v in value]
+        return [plain_value(member, with_defaults) for member in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"a spec is made of plain values, not of {type(value).__name__}: {value!r}")
 
 # %% ../../nbs/lib/1010_spec.ipynb #97e3288b
 def _spelt(value) -> tuple[str, bool]:
-    """(canonical text, whether it is so for ever)"""
+    """The canonical JSON of a spec or a value of its fields, and whether the value is immutable.
+
+    The text of an immutable spec is cached in the spec (`_canonical`): it is asked for often.
+    """
     if isinstance(value, (tuple, list)):
         members = [_spelt(member) for member in value]
-        lasts = isinstance(value, tuple) and all(lasts for _, lasts in members)
-        return "[" + ",".join(text for text, _ in members) + "]", lasts
-    # the text of a frozen spec is kept in the spec: it is asked for many times
+        is_immutable = isinstance(value, tuple) and all(immutable for _, immutable in members)
+        return "[" + ",".join(text for text, _ in members) + "]", is_immutable
+
     instance_values = getattr(value, "__dict__", {})
     if "_canonical" in instance_values:
         return instance_values["_canonical"], True
     if not is_dataclass(value):
         return json.dumps(plain_value(value), ensure_ascii=False, allow_nan=False), True
+
     members = {name: _spelt(member) for name, member in _named(value).items()}
     text = ",".join(f'"{name}":{members[name][0]}' for name in sorted(members))
     text = "{" + text + "}"
     is_frozen = type(value).__dataclass_params__.frozen
-    lasts = is_frozen and all(lasts for _, lasts in members.values())
-    if lasts:
+    is_immutable = is_frozen and all(immutable for _, immutable in members.values())
+    if is_immutable:
         instance_values["_canonical"] = text
-    return text, lasts
+    return text, is_immutable
 
 
 def canonical(spec) -> str:
@@ -152,14 +155,14 @@ def canonical(spec) -> str:
     return _spelt(spec)[0]
 
 
-def _kept(spec, name: str, make):
-    """What `make_runs()` gives, worked out once for a spec that does not change."""
+def _cached(spec, name: str, make):
+    """The value of `make()`, which an immutable spec keeps as its attribute `name`."""
     instance_values = getattr(spec, "__dict__", {})
     if name in instance_values:
         return instance_values[name]
     value = make()
-    lasts = _spelt(spec)[1]
-    if lasts:
+    _, is_immutable = _spelt(spec)
+    if is_immutable:
         instance_values[name] = value
     return value
 
@@ -175,12 +178,13 @@ def spec_classes(spec: type) -> list[type]:
     classes = []
     todo = [spec]
     while todo:
-        at = todo.pop()
-        todo += typing.get_args(at)
-        if not (isinstance(at, type) and is_dataclass(at)) or at in classes:
+        annotation = todo.pop()
+        todo += typing.get_args(annotation)  # `Corpus` in `tuple[Corpus, ...]`
+        is_spec_class = isinstance(annotation, type) and is_dataclass(annotation)
+        if not is_spec_class or annotation in classes:
             continue
-        classes.append(at)
-        todo += [*typing.get_type_hints(at).values(), *at.__bases__]
+        classes.append(annotation)
+        todo += [*typing.get_type_hints(annotation).values(), *annotation.__bases__]
     return classes
 
 
@@ -199,20 +203,31 @@ def restore(content, spec: type, *alternatives: type):
     Returns
     -------
     run spec
+
+    Raises
+    ------
+    KeyError
+        If a dataclass among the values is none of the classes.
+    TypeError
+        If it has no field of a name.
     """
-    kinds = {}
+    kinds = {}  # {spelling of a class in run ids: class}; a later one wins
     for top in (*alternatives, spec):
         for kind in reversed(spec_classes(top)):
             kinds[class_spelling(kind)] = kind
 
     def restored(value):
+        """A value of today's classes: a list becomes a tuple, a dict an instance of its class."""
         if isinstance(value, list):
             return tuple(map(restored, value))
         if not isinstance(value, dict):
             return value
         kind = kinds[value["is"]]
         names = {spelling: name for name, spelling, _ in _fields(kind)}
-        members = {names.get(key, key): restored(v) for key, v in value.items() if key != "is"}
+        members = {}
+        for spelling, member in value.items():
+            if spelling != "is":
+                members[names.get(spelling, spelling)] = restored(member)
         return kind(**members)
 
     return restored(content)
@@ -226,7 +241,7 @@ def parents(spec) -> tuple:
     spec : run spec
         A frozen dataclass with a `stage`.
     """
-    return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
+    return _cached(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
 
 
 def _values(spec):
@@ -249,7 +264,7 @@ def _readers(spec) -> tuple:
     def source_digests():
         return (*own_readers, *(reader for parent in parents(spec) for reader in _readers(parent)))
 
-    return _kept(spec, "_readers", lambda: tuple(dict.fromkeys(source_digests())))
+    return _cached(spec, "_readers", lambda: tuple(dict.fromkeys(source_digests())))
 
 
 def source_digests(spec) -> dict[str, str]:
@@ -271,7 +286,7 @@ _LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
 
 @contextmanager
 def one_look():
-    """Inside, the sources of a spec are looked at once."""
+    """In this context, the digests of a spec's source files are computed once."""
     cache = _LOOK.get()
     token = _LOOK.set({} if cache is None else cache)
     try:
@@ -293,11 +308,12 @@ def run_id(spec) -> str:
     InputError
         If a source is missing.
     """
+    # inside `one_look`, a spec object's id is worked out once
     cache = _LOOK.get()
     if cache is not None and id(spec) in cache:
         return cache[id(spec)][1]
     text = canonical(spec) + "\n" + json.dumps(source_digests(spec), sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()
     if cache is not None:
-        cache[id(spec)] = spec, name  # the spec too, so that its number is not used again
+        cache[id(spec)] = spec, name  # a spec that is kept keeps its `id()` from being used again
     return name

@@ -63,24 +63,22 @@ def write_measures(folder: Path, values: dict) -> None:
 # %% ../../nbs/lib/1060_stages.ipynb #afbc96ad
 @dataclass(frozen=True)
 class Stage:
-    """How one kind of run is made: `make_runs(specs, folders, store, progress)` writes the products of
-    each spec into its folder, and calls `progress(spec, done, total, **info)` as often as it likes.
+    """How one kind of run is made.
+
+    `make(specs, folders, store, progress)` writes the products of each spec into its folder, and
+    calls `progress(spec, done, total, **info)` as often as it likes.
     """
 
     spec: type
     make: Callable
-    group: Callable[[object], Hashable] | None = (
-        None  # specs with equal keys may be made together (None: each alone)
-    )
-    cost: Callable[[object], dict] | None = (
-        None  # {"flops": ..., "bytes": ...}, for plans and for the time left
-    )
-    values: Callable[[Path], dict] = (
-        read_measures  # the numbers that tables draw from a finished run, by name
-    )
-    shards: Callable[[object], int] | None = (
-        None  # the most processes, a power of two, that make a run together; `make` then takes `ranks`
-    )
+    # specs with equal keys may be made together; None: each alone
+    group: Callable[[object], Hashable] | None = None
+    # {"flops": ..., "bytes": ...} of a run, for plans and for the time left
+    cost: Callable[[object], dict] | None = None
+    # the numbers that tables draw from a finished run, by name
+    values: Callable[[Path], dict] = read_measures
+    # the most processes, a power of two, that make a run together; `make` then takes `ranks`
+    shards: Callable[[object], int] | None = None
 
     @property
     def name(self) -> str:
@@ -93,14 +91,14 @@ _DECLARED: dict[str, Stage] = {}
 def declare(spec: type, make: Callable, **options) -> Stage:
     """Declare how runs of a spec class are made.
 
-    The same class again replaces itself, as when a cell is run twice or a script imports itself by
-    name so that workers find it.
+    The same class again replaces itself, as when a cell is run twice.
 
     Parameters
     ----------
     spec : type
         The spec class; its `stage` names the kind.
     make : callable
+        See `Stage`.
     **options
         Other fields of `Stage`.
 
@@ -118,7 +116,8 @@ def declare(spec: type, make: Callable, **options) -> Stage:
     # a script that is run is the module __main__, and its own module where workers import it
     modules = {previous.__module__, spec.__module__}
     is_same_module = len(modules) == 1 or "__main__" in modules
-    if not is_same_module or previous.__qualname__ != spec.__qualname__:
+    is_same_class = is_same_module and previous.__qualname__ == spec.__qualname__
+    if not is_same_class:
         raise InputError(
             f"stage {stage.name!r} of {spec.__module__}.{spec.__qualname__} is declared by "
             f"{previous.__module__}.{previous.__qualname__} already: give it another name"
@@ -141,8 +140,10 @@ def stage_of(spec) -> Stage:
         If no module declares it.
     """
     name = getattr(spec, "stage", None)
-    names = {kind.__qualname__ for kind in type(spec).__mro__}
-    if name not in _DECLARED or _DECLARED[name].spec.__qualname__ not in names:
+    # by name: a cell that is run twice defines the class anew, and subclasses share the stage
+    class_names = {kind.__qualname__ for kind in type(spec).__mro__}
+    is_declared = name in _DECLARED and _DECLARED[name].spec.__qualname__ in class_names
+    if not is_declared:
         kind = type(spec)
         raise InputError(
             f"stage {name!r} of {kind.__name__} is not declared: call declare({kind.__name__}, make) "
@@ -157,7 +158,7 @@ def declared_stages() -> dict[str, Stage]:
 
 # %% ../../nbs/lib/1060_stages.ipynb #4c7ad99e
 def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-    """Definitions that each stage's maker reaches (`digests.definitions`), by stage.
+    """Definitions that each stage's maker reaches (`code_fingerprint.definitions`), by stage.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from .store import Store, fingerprint, list_runs
 
 # %% ../../nbs/lib/1080_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
-    """What a run made now would be made by and from, for its manifest.
+    """The code and inputs that a run made now would have, for its manifest.
 
     Parameters
     ----------
@@ -35,23 +35,27 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     Returns
     -------
     dict
-        `definitions`: those of its own stage; `code`: digest of each stage behind it; `classes`:
-        where their spec classes are; `inputs`: fingerprint of each input by run id; `spec`: all
-        of its fields.
+        `definitions`: {definition: digest} of its own stage; `code`: {stage: digest} of each stage
+        behind it; `classes`: {stage: module and name of its spec class}; `inputs`: {run id:
+        fingerprint of its files}; `spec`: all fields, defaults included.
     """
-    code_fingerprint = (code or {}).get(spec.stage, {})
+    definitions = (code or {}).get(spec.stage, {})
     kind = type(spec)
-    digests = {spec.stage: digest_of(code_fingerprint)}
+    digests = {spec.stage: digest_of(definitions)}
     classes = {spec.stage: f"{kind.__module__}:{kind.__qualname__}"}
+
+    # stages further back are in the manifests of the inputs
     for parent in parents(spec):
         about = load_json(store.path(parent) / "manifest.json") or {}
         classes = about.get("classes", {}) | classes
         for stage, digest in about.get("code", {}).items():
-            before = digests.get(stage, digest)
-            digests[stage] = digest if before == digest else f"mixed: {before} {digest}"
-    inputs = {run_id(p): fingerprint(store.path(p)) for p in parents(spec)}
+            earlier = digests.get(stage, digest)
+            # two inputs may come from different code of one stage
+            digests[stage] = digest if earlier == digest else f"mixed: {earlier} {digest}"
+
+    inputs = {run_id(parent): fingerprint(store.path(parent)) for parent in parents(spec)}
     return dict(
-        definitions=code_fingerprint,
+        definitions=definitions,
         code=digests,
         classes=classes,
         inputs=inputs,
@@ -68,7 +72,7 @@ class Reason:
 
 
 def moved_values(old, new, name: str = "") -> list[str]:
-    """Fields of a spec whose value has changed, in words.
+    """The fields of a spec whose value has changed since it was recorded, a phrase each.
 
     Parameters
     ----------
@@ -77,18 +81,26 @@ def moved_values(old, new, name: str = "") -> list[str]:
     new : object
         Plain values of the spec now, with defaults.
     name : str, optional
-        Name of the field that the values are of.
+        Dotted name of the field that the values are of.
+
+    Returns
+    -------
+    list of str
+        Such as `model.layers was 12 by default and is 6 now`.
     """
+    # compare dicts of fields and lists of members one by one, anything else as a whole
     if isinstance(old, dict) and isinstance(new, dict):
+        # a field that is new has its default, with which the run was made as well
         pairs = [(f"{name}.{n}".lstrip("."), old[n], new.get(n)) for n in old if n != "is"]
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(f"{name}.{i}", *pair) for i, pair in enumerate(zip(old, new))]
     else:
         return [] if old == new else [f"{name} was {old!r} by default and is {new!r} now"]
-    changes = []
-    for member, before, now in pairs:
-        changes += moved_values(before, now, member)
-    return changes
+
+    phrases = []
+    for member_name, before, now in pairs:
+        phrases += moved_values(before, now, member_name)
+    return phrases
 
 
 def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
@@ -113,18 +125,21 @@ def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
 
 # %% ../../nbs/lib/1080_staleness.ipynb #b6c91ed5
 class StoreView:
-    """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is
-    to be called stale.
+    """The states of a store's runs at one time; each run is looked at once.
 
-    `state(spec)`: `missing`, `damaged` (a file is missing or cut short), `stale` or `found`;
-    `why(spec)`: why stale.
+    Parameters
+    ----------
+    store : Store
+    code : dict or None
+        {stage: its definitions} today; None: no run is stale.
     """
 
     def __init__(self, store: Store, code: dict | None = None):
         self.store = store
         self.code = code
+        # by run id
         self._reasons = {}
-        self._prints = {}
+        self._fingerprints = {}
         self._states = {}
 
     def state(self, spec) -> str:
@@ -162,50 +177,61 @@ class StoreView:
         return self._reasons[key]
 
     def _why(self, spec) -> list[Reason]:
+        """Why a run is stale: what changed in itself, then in its inputs, then further back."""
         about = load_json(self.store.path(spec) / "manifest.json") or {}
         reasons = own_reasons(about, spec, self.code)
+
+        # its inputs: other files than it read, or stale themselves
         for parent in parents(spec):
             if not self.store.path(parent).exists():
                 continue
             name = f"its input {parent.stage} {run_id(parent)[:12]}"
-            if about.get("inputs", {}).get(run_id(parent)) != self._print(parent):
+            if about.get("inputs", {}).get(run_id(parent)) != self._fingerprint(parent):
                 reasons.append(Reason("input", f"{name} has other contents now"))
             reasons += [Reason("input", f"{name}: {reason.text}") for reason in self.why(parent)]
         if reasons:
             return reasons
-        # of inputs that are gone, or were made again since, only the table of code knows
+
+        # of inputs that are gone, or were made again since, only their code's digests are known
         for stage, digest in about.get("code", {}).items():
             if stage != spec.stage and digest != digest_of(self.code.get(stage, {})):
                 text = f"inputs were made by another code of stage {stage} than today's"
                 reasons.append(Reason("input", text))
         return reasons
 
-    def _print(self, spec):
+    def _fingerprint(self, spec):
         key = run_id(spec)
-        if key not in self._prints:
-            self._prints[key] = fingerprint(self.store.path(spec))
-        return self._prints[key]
+        if key not in self._fingerprints:
+            self._fingerprints[key] = fingerprint(self.store.path(spec))
+        return self._fingerprints[key]
 
 # %% ../../nbs/lib/1080_staleness.ipynb #ef7eacf1
 def class_of(dotted_name: str) -> type:
-    """The spec class of a name such as `module:name`, wherever it has moved since.
+    """The spec class that a manifest names as `module:name`, wherever it has moved since.
 
     Parameters
     ----------
     dotted_name : str
         As a manifest has it.
 
+    Returns
+    -------
+    type
+
     Raises
     ------
     InputError
         If it cannot be imported.
     """
+    # a declared class, which may be defined in a notebook, or have moved since
     for stage in declared_stages().values():
         kind = stage.spec
-        here = f"{kind.__module__}:{kind.__qualname__}"
-        # those of a notebook are nowhere else; one that was moved is known by its first name
-        if dotted_name == here or was_called(kind.__module__, kind.__qualname__, dotted_name):
+        name_today = f"{kind.__module__}:{kind.__qualname__}"
+        was_moved = was_called(kind.__module__, kind.__qualname__, dotted_name)
+        if dotted_name == name_today or was_moved:
             return kind
+
+    # else import its module
     module, _, name = dotted_name.partition(":")
     module, name = current_name(module, name)
     try:
@@ -233,10 +259,11 @@ def spec_of(folder: Path):
     InputError
         If its class cannot be imported, or the run is none of that class as it is now.
     """
-    stage = folder.parent.parent.name
+    stage = folder.parent.parent.name  # store/STAGE/xx/RUN_ID
     classes = (load_json(folder / "manifest.json") or {}).get("classes", {})
     if stage not in classes:
         raise InputError("it was made before manifests told which class a spec is of")
+
     kinds = {name: class_of(dotted_name) for name, dotted_name in classes.items()}
     try:
         spec = restore(load_json(folder / "spec.json"), kinds[stage], *kinds.values())
@@ -257,17 +284,19 @@ def known_specs(store: Store) -> tuple[dict, dict]:
 
     Returns
     -------
-    tuple[dict, dict]
-        Specs by run id; and by run id, why there is no spec.
+    specs : dict
+        {run id: spec}.
+    unknown : dict
+        {run id: why its spec cannot be restored}.
     """
     specs = {}
-    lost = {}
+    unknown = {}
     for row in list_runs(store).query("state == 'found'").itertuples():
         try:
             specs[row.run_id] = spec_of(Path(row.path))
         except InputError as error:
-            lost[row.run_id] = str(error)
-    return specs, lost
+            unknown[row.run_id] = str(error)
+    return specs, unknown
 
 
 def stale_runs(store: Store) -> pd.DataFrame:
@@ -284,15 +313,16 @@ def stale_runs(store: Store) -> pd.DataFrame:
         Rows of `list_runs` with `why`; `state` is `stale`, or `unknown` where it cannot be told
         (its spec class is not here, its text has changed).
     """
-    specs, lost = known_specs(store)
-    why = dict(lost)
+    specs, unknown = known_specs(store)
+    why = dict(unknown)
     with one_look():
         view = StoreView(store, stage_code())
         for key, spec in specs.items():
             why[key] = "; ".join(reason.text for reason in view.why(spec))
-    frame = list_runs(store)
-    frame = frame.assign(
-        state=["unknown" if key in lost else "stale" for key in frame.run_id],
-        why=[why.get(key, "") for key in frame.run_id],
+
+    runs = list_runs(store)
+    runs = runs.assign(
+        state=["unknown" if key in unknown else "stale" for key in runs.run_id],
+        why=[why.get(key, "") for key in runs.run_id],
     )
-    return frame[frame.why != ""].reset_index(drop=True)
+    return runs[runs.why != ""].reset_index(drop=True)

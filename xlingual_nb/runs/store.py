@@ -121,81 +121,100 @@ def is_complete(folder: Path) -> bool:
 
 # %% ../../nbs/lib/1070_store.ipynb #32130a25
 def problems(folder: Path) -> list[str]:
-    """What is wrong with a run folder, file by file, reading every byte; empty when it is as it
-    was made.
+    """The faults of a run folder, found by reading every byte; none when it is as it was made.
 
     Parameters
     ----------
     folder : Path
         Folder of a run.
+
+    Returns
+    -------
+    list of str
+        A phrase a file, such as `model.safetensors has changed`.
     """
     manifest = load_json(folder / "manifest.json")
     if not isinstance(manifest, dict) or "files" not in manifest:
         return ["manifest.json is missing or broken"]
+
     faults = []
-    for name, file in manifest["files"].items():
+    for name, recorded in manifest["files"].items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
         if size is None:
             faults.append(f"{name} is missing")
-        elif size != file["size"]:
-            faults.append(f"{name} has {size} bytes, not {file['size']}")
-        elif sha256(path) != file["sha256"]:
+        elif size != recorded["size"]:
+            faults.append(f"{name} has {size} bytes, not {recorded['size']}")
+        elif sha256(path) != recorded["sha256"]:
             faults.append(f"{name} has changed")
     return faults
 
 # %% ../../nbs/lib/1070_store.ipynb #fa7068b7
-_SOUND = (
-    set()
-)  # (folder, when its files were written) of runs that this process has read every byte of
+# (folder, when its files were written) of runs of which this process has verified every byte
+_SOUND = set()
 
 
 class Store:
-    """A folder of runs. `root` is made if need be (unless `create=False`); `blank`: where there is
-    no store it counts as an empty one, and nothing is made.
-
-    Raises InputError for a file, a folder that is not a store, or a store of another version.
-    """
+    """A folder of runs."""
 
     def __init__(self, root, create: bool = True, blank: bool = False):
+        """Open a store, or create one.
+
+        Parameters
+        ----------
+        root : Path or str
+        create : bool
+            Whether to create the folder if it is missing.
+        blank : bool
+            Whether a missing store counts as an empty one; then nothing is created.
+
+        Raises
+        ------
+        InputError
+            If the folder is missing and not to be created, no store, or one of another version.
+        """
         self.root = Path(root).expanduser().absolute()
-        self._locks = {}
-        self._seen = {}
-        mark = self.root / "VERSION"
-        if not mark.exists():
+        self._locks = {}  # {run id: lock that this object holds}
+        self._seen = {}  # heartbeats of other processes' locks (`files.Lock`)
+        version_file = self.root / "VERSION"
+        if not version_file.exists():
             if not (create or blank):
                 raise InputError(
                     f"{self.root}: there is no store here; run something first, or name one with --store"
                 )
-            self._free(mark)
+            self._check_unused(version_file)
             if blank:
                 return
-            self._found(mark)
-        version = mark.read_bytes()[:20].decode(errors="replace").strip()
+            self._create(version_file)
+
+        version = version_file.read_bytes()[:20].decode(errors="replace").strip()
         if version != VERSION:
             raise InputError(
                 f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
                 f"here {VERSION!r}); name another folder with --store, or move this one away"
             )
 
-    def _free(self, mark: Path):
+    def _check_unused(self, version_file: Path):
+        """Raise InputError if the root is a file, or a folder with anything but a store in it."""
         if self.root.is_file():
             raise InputError(
                 f"{self.root}: a file, not a store; name an empty or a new folder with --store"
             )
-        is_foreign = self.root.is_dir() and any(
-            not p.name.startswith(".") for p in self.root.iterdir() if p != mark
+
+        is_used = self.root.is_dir() and any(
+            not path.name.startswith(".") for path in self.root.iterdir() if path != version_file
         )
-        if is_foreign and not mark.exists():  # (another process may be founding it just now)
+        if is_used and not version_file.exists():  # another process may be creating it just now
             raise InputError(
                 f"{self.root}: not a store, and not empty; name an empty or a new folder with --store"
             )
 
-    def _found(self, mark: Path):
+    def _create(self, version_file: Path):
+        """Create the folder with the file that makes it a store."""
         try:
             with free_space(self.root.parent):
                 self.root.mkdir(parents=True, exist_ok=True)
-                write_atomic(mark, VERSION + "\n")
+                write_atomic(version_file, VERSION + "\n")
         except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
             raise InputError(
                 f"{self.root}: no store can be made here ({error.strerror}); name another folder with "
@@ -234,13 +253,18 @@ class Store:
         return is_complete(self.path(spec))
 
     def verified_path(self, spec) -> Path:
-        """The folder of a finished run, to read from; the first time in a process all of its
-        bytes are read.
+        """The folder of a finished run, to read from.
+
+        The first time in a process all of its bytes are compared with its manifest's digests.
 
         Parameters
         ----------
         spec : run spec
             A frozen dataclass with a `stage`.
+
+        Returns
+        -------
+        Path
 
         Raises
         ------
@@ -252,11 +276,13 @@ class Store:
             raise InputError(
                 f"{folder}: this {spec.stage} run is not in the store, or damaged; run it first"
             )
-        if (
-            signature := (folder, *(p.stat().st_mtime_ns for p in sorted(folder.iterdir())))
-        ) in _SOUND:
+        times = [file.stat().st_mtime_ns for file in sorted(folder.iterdir())]
+        signature = (folder, *times)
+        if signature in _SOUND:
             return folder
-        if faults := problems(folder):
+
+        faults = problems(folder)
+        if faults:
             raise InputError(
                 f"{folder}: {faults[0]} since it was made: `{self.pruning(folder.name)}` removes the run, "
                 "and the same command as before makes it again"
@@ -272,7 +298,8 @@ class Store:
         *run_ids : str
             Ids of runs.
         """
-        return f"xlingual runs prune {' '.join(key[:16] for key in run_ids)} --store {shlex.quote(str(self.root))}"
+        ids = " ".join(key[:16] for key in run_ids)
+        return f"xlingual runs prune {ids} --store {shlex.quote(str(self.root))}"
 
     def read(self, spec, name: str = "measures.json"):
         """A JSON product of a finished run.
@@ -305,15 +332,15 @@ class Store:
         spec : run spec
             A frozen dataclass with a `stage`.
         wait : bool, default True
-            Wait while a living owner has the lock. A lock of an owner that is dead is taken over
-            (`runs.files`).
+            Wait while a living process holds the lock. The lock of a dead one is taken over
+            (`files.Lock`).
         ready : callable
             Says whether there is nothing left to do; by default, whether the run is there.
 
         Yields
         ------
         bool
-            True when the right is ours and there is something to do.
+            True when this process holds the lock and there is something to do.
         """
         ready = ready or (lambda: self.has(spec))
         key = run_id(spec)
@@ -327,7 +354,7 @@ class Store:
                     time.sleep(0.2)
             if lock.is_held():
                 self._locks[key] = lock
-            # asked again, for it may have been finished between the question and the lock
+            # asked again: the run may have been finished between the question and the lock
             yield lock.is_held() and not ready()
         finally:
             if self._locks.get(key) is lock:
@@ -401,8 +428,9 @@ def list_runs(store: Store) -> pd.DataFrame:
 
 
 def _row(folder: Path) -> dict:
-    """What `list_runs` says of a run."""
+    """The row of a run folder in the table of `list_runs`."""
     manifest = load_json(folder / "manifest.json") or {}
+    # store/partial/RUN_ID, or store/STAGE/xx/RUN_ID once it is finished
     is_partial = folder.parent.name == "partial"
     if is_partial:
         state = "partial"
@@ -412,6 +440,7 @@ def _row(folder: Path) -> dict:
         state = "found" if is_complete(folder) else "damaged"
         spec = load_json(folder / "spec.json") or {}
         stage = folder.parent.parent.name
+
     return dict(
         run_id=folder.name,
         stage=stage,
@@ -468,11 +497,11 @@ def prune_runs(
     pd.DataFrame
         The rows of `list_runs` that went, or with `dry` would go.
     """
-    frame = list_runs(store)
+    runs = list_runs(store)
     named = set(run_ids)
 
     def is_old(path):
-        touched = max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0)
+        touched = max((file.stat().st_mtime for file in Path(path).rglob("*")), default=0)
         return time.time() - touched > partial_days * 86400
 
     def is_doomed(row):
@@ -480,16 +509,17 @@ def prune_runs(
             return is_old(row.path)
         return row.run_id in named or row.state == "damaged"
 
-    doomed = [is_doomed(row) for row in frame.itertuples()]
-    gone = [row.Index for row in frame[doomed].itertuples() if dry or _remove(store, row)]
+    doomed = runs[[is_doomed(row) for row in runs.itertuples()]]
+    removed = [row.Index for row in doomed.itertuples() if dry or _remove(store, row)]
     if not dry:
         # left by proofs that were killed, and by kills in the last step of `publish`
         proofs = [path for path in store.root.glob(".proof-*") if is_old(path)]
         for folder in (*store.root.glob("trash/*"), *proofs):
             shutil.rmtree(folder, ignore_errors=True)
-        for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples():
+        finished = runs[runs.state == "found"].drop(index=removed, errors="ignore")
+        for row in finished.itertuples():
             strip(Path(row.path))
-    return frame.loc[gone].reset_index(drop=True)
+    return runs.loc[removed].reset_index(drop=True)
 
 
 def prune_locks(store: Store, dry: bool = False) -> list[Path]:
@@ -511,6 +541,7 @@ def prune_locks(store: Store, dry: bool = False) -> list[Path]:
 
 
 def _remove(store: Store, row) -> bool:
+    """Move a run to the trash, unless a process is making it; whether it was moved."""
     lock = Lock(store.root / "locks" / row.run_id)
     lock.path.parent.mkdir(exist_ok=True)
     if not lock.take():

@@ -67,6 +67,8 @@ def lowercasing_effect(
     words = list(counts)
     frequencies = np.array([*counts.values()])
     n_words = frequencies.sum()
+
+    # rates over running words: a word type counts as often as it occurs
     rates = {}
     encodings = []
     for name, tokenizer in (("cased", cased), ("lower", lowercased)):
@@ -77,6 +79,7 @@ def lowercasing_effect(
         rates[f"unknown {name}"] = float(n_unknown / max(1, n_subwords))
         rates[f"pieces {name}"] = float(n_subwords / n_words)
         encodings.append([row.tolist() for row in encoded])
+
     is_changed = np.array([before != after for before, after in zip(*encodings)])
     return {"changed": float(is_changed @ frequencies / n_words)} | rates
 
@@ -127,6 +130,7 @@ def make_lowercasing_measures(specs, folders, store, progress):
                 sentences[record["premise"]] = None
                 sentences[record["hypothesis"]] = None
             effects[side.language] = lowercasing_effect(tokenizer, lowercased, sentences)
+
         write_measures(folder, effects)
         progress(spec, 1, 1)
 

@@ -32,14 +32,16 @@ def data_files(folder: Path) -> list[Path]:
         Sorted.
     """
 
-    def hidden(p):
-        names = p.relative_to(folder).parts
-        return p.suffix == ORIGINAL or any(part.startswith(".") for part in names)
+    def is_hidden(path):
+        names = path.relative_to(folder).parts
+        return path.suffix == ORIGINAL or any(name.startswith(".") for name in names)
 
-    def file(p):
-        return p.is_file() or (p.is_symlink() and not p.exists())
+    def is_file(path):
+        is_broken_link = path.is_symlink() and not path.exists()
+        return path.is_file() or is_broken_link
 
-    return sorted(p for p in Path(folder).glob("*/**/*") if file(p) and not hidden(p))
+    paths = Path(folder).glob("*/**/*")
+    return sorted(path for path in paths if is_file(path) and not is_hidden(path))
 
 
 def file_sha256(path: Path) -> str:
@@ -77,17 +79,18 @@ def read_checksums(path: Path) -> dict[str, str]:
     """
     if not Path(path).is_file():
         return {}
-    pairs = (
-        line.split(maxsplit=1)
-        for line in Path(path).read_text(encoding="utf-8").splitlines()
-        if line.strip()
-    )
-    try:
-        return {name.lstrip("*"): digest for digest, name in pairs}
-    except ValueError:
-        raise InputError(
-            f"{path}: a line is not a SHA-256 and a file name: record it (data check --record)"
-        ) from None
+    checksums = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        try:
+            digest, name = line.split(maxsplit=1)
+        except ValueError:
+            raise InputError(
+                f"{path}: a line is not a SHA-256 and a file name: record it (data check --record)"
+            ) from None
+        checksums[name.lstrip("*")] = digest  # * before a name: `sha256sum --binary`
+    return checksums
 
 # %% ../../nbs/lib/2120_checksums.ipynb #09e59f95
 def write_file(path: Path, data: bytes) -> None:

@@ -73,6 +73,7 @@ class Corpus:
         Corpus
         """
         keep = iter(keep)
+        # one mask a document
         masks = [[bool(next(keep)) for _ in d] for d in self.documents]
 
         def apply_masks(groups):
@@ -137,6 +138,7 @@ def cut_to_shared_ids(first: Corpus, second: Corpus) -> tuple[Corpus, Corpus]:
                 f"the {corpus.language} corpus has no alignment ids: "
                 "use a verse file (id<TAB>text) or the microworld"
             )
+
     text_of = dict(zip(second.keys, second.sentences))
     shared_first = first.select(key in text_of for key in first.keys)
     # the second corpus gets the order and the documents of the first
@@ -175,10 +177,12 @@ def read_lines(path) -> list[str]:
         raise InputError(
             f"{path} cannot be read ({e.strerror}): name a text file that you may read"
         ) from None
+
+    # only UTF-8 is text; a byte order mark would become an invisible first letter
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path} line 1: the text is UTF-16: save it as UTF-8")
-    # An editor's mark would become an invisible first letter of the first word.
     data = data.removeprefix(b"\xef\xbb\xbf")
+
     if not data.strip():
         raise InputError(f"{path} is empty: get it again, or name another file")
     try:
@@ -189,6 +193,7 @@ def read_lines(path) -> list[str]:
             f"{path} line {line}: byte 0x{data[e.start]:02x} is not UTF-8: convert the file, "
             "for instance with iconv -f ISO-8859-1 -t UTF-8"
         ) from None
+
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 # %% ../../nbs/lib/2010_corpora.ipynb #8ce79b58
@@ -224,6 +229,7 @@ def read_bible(path, language: str) -> Corpus:
             raise InputError(
                 f"{location} {len(cells)} column{plural}, 2 wanted: write verse_id<TAB>text"
             )
+
         key = cells[0]
         text = cells[1].strip()
         if not VERSE.fullmatch(key):
@@ -236,6 +242,7 @@ def read_bible(path, language: str) -> Corpus:
             raise InputError(f"{location} verse {key} is there twice: keep one of them")
         verse_ids.add(key)
         rows.append((key, text))
+
     # a chapter is a document
     documents = []
     ids = []
@@ -313,13 +320,17 @@ def split_sentences(text: str, clauses: bool = False) -> list[str]:
         Only white space is lost.
     """
     text = text.strip()
+
+    # where each sentence starts
     cuts = [0]
     for end in _END.finditer(text):
         sentence = text[cuts[-1] : end.start()]
         if _starts_sentence(text[end.end() :]) and not _is_abbreviation(sentence, end.group()):
             cuts.append(end.end())
+
     if clauses:
         cuts = sorted({*cuts, *(end.end() for end in _CLAUSE.finditer(text))})
+
     sentences = [text[start:stop].strip() for start, stop in zip(cuts, [*cuts[1:], None])]
     return [sentence for sentence in sentences if sentence]
 
@@ -347,6 +358,7 @@ def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[
     n_words = len(clause.split())
     if n_words <= max_words:
         return [clause]
+
     # words before each comma that leaves both sides long enough
     words_before = {}
     for comma in _COMMA.finditer(clause):
@@ -355,6 +367,8 @@ def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[
             words_before[comma.end()] = n_before
     if not words_before:
         return [clause]
+
+    # cut in two, and each part again
     middle = min(words_before, key=lambda end: abs(words_before[end] - n_words / 2))
     first = split_phrases(clause[:middle].strip(), max_words, min_words)
     second = split_phrases(clause[middle:].strip(), max_words, min_words)
@@ -393,6 +407,8 @@ def data_folder() -> Path | None:
                 "correct it, or unset it to run on the microworld"
             )
         return folder.resolve()
+
+    # without the variable: ./data, if it is a data folder
     folder = Path("data")
     has_data = any((folder / name).is_dir() for name in DATA_SETS)
     return folder.resolve() if has_data else None
@@ -421,9 +437,12 @@ def find_data_file(name: str) -> Path:
             f"no data folder for {name}: "
             "set XLINGUAL_DATA to one (see data/README.md), or use the microworld"
         )
+
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
+
+    # the message names what the folder has
     neighbours = (folder / name).parent.glob("*.*")
     available = sorted(path.name.removesuffix(".gz") for path in neighbours)
     alternatives = f", or take one of {', '.join(available)}" if available else ""

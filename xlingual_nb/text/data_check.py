@@ -251,26 +251,28 @@ def describe_alignment(path: Path) -> str:
         For an invalid link, or texts of other lengths.
     """
     lines = read_lines(path)
-    total = 0
+    n_links = 0
     for n, line in enumerate(lines, 1):
-        if wrong := [link for link in line.split() if not LINK.fullmatch(link)]:
+        links = line.split()
+        wrong = [link for link in links if not LINK.fullmatch(link)]
+        if wrong:
             raise InputError(
                 f"{path} line {n}: {wrong[0]!r} is no link: write i-j or ipj, counted from 1"
             )
-        total += len(line.split())
+        n_links += len(links)
+
+    # both texts have one line for each line of links
     base = path.name.removesuffix(".gz").removesuffix(".gold")
     for side in ("src", "tgt"):
-        existing = [
-            p
-            for p in (path.with_name(f"{base}.{side}"), path.with_name(f"{base}.{side}.gz"))
-            if p.is_file()
-        ]
-        side_lines = read_lines(existing[0] if existing else path.with_name(f"{base}.{side}"))
+        plain = path.with_name(f"{base}.{side}")
+        gzipped = path.with_name(f"{base}.{side}.gz")
+        is_gzipped = gzipped.is_file() and not plain.is_file()
+        side_lines = read_lines(gzipped if is_gzipped else plain)
         if len(side_lines) != len(lines):
             raise InputError(
                 f"{path}: {len(lines)} lines, {base}.{side} has {len(side_lines)}: write one a sentence"
             )
-    return f"{format_count(total, 'link')} in {format_count(len(lines), 'sentence')}"
+    return f"{format_count(n_links, 'link')} in {format_count(len(lines), 'sentence')}"
 
 # %% ../../nbs/lib/2130_data_check.ipynb #b7f16645
 def describe_treebank(path: Path) -> str:
@@ -292,6 +294,7 @@ def describe_treebank(path: Path) -> str:
     records = read_trees(path)
     words = sum(len(r["tokens"]) for r in records)
     relations = set(chain.from_iterable(r["relations"] for r in records))
+
     counts = [
         format_count(len(records), "sentence"),
         format_count(words, "word"),
@@ -409,6 +412,8 @@ def describe_file(path: Path, folder: Path) -> tuple[str, str]:
             return kind.read(path), ""
         except InputError as error:
             return "", str(error)
+
+    # no reader takes the name: say which names the folder has
     shapes = ", ".join(kind.example_names for kind in kinds) or f"folders: {', '.join(LAYOUT)}"
     return f"nothing reads a file of this name ({shapes}){nearest_name(name, kinds)}", ""
 
@@ -438,6 +443,8 @@ def nearest_name(name: str, kinds: list[FileKind]) -> str:
 def nonparallel_xnli_files(folder: Path) -> dict[Path, str]:
     """XNLI files whose labels differ from those of the first language.
 
+    XNLI is parallel: line n has one pair, and so one label, in all languages.
+
     Parameters
     ----------
     folder : Path
@@ -448,23 +455,24 @@ def nonparallel_xnli_files(folder: Path) -> dict[Path, str]:
         The reason, by path.
     """
     problems = {}
-    first = {}
+    references = {}  # {part: (file of the first language, its labels)}
     for path in data_files(folder):
-        if not (m := re.fullmatch(r"xnli\.(dev|test)\..+\.tsv(\.gz)?", path.name)):
+        match = re.fullmatch(r"xnli\.(dev|test)\..+\.tsv(\.gz)?", path.name)
+        if not match:
             continue
         try:
             labels = [pair["label"] for pair in read_nli(path)]
-        except InputError:
+        except InputError:  # its reader reports it
             continue
-        reference, reference_labels = first.setdefault(m[1], (path, labels))
-        differing = [
-            i for i, (a, b) in enumerate(zip_longest(labels, reference_labels), 1) if a != b
-        ]
-        if not differing:
-            continue
-        problems[path] = (
-            f"{path} line {differing[0]}: by its label not the pair of {reference.name}: order both alike"
-        )
+
+        part = match[1]
+        reference, reference_labels = references.setdefault(part, (path, labels))
+        for n, (label, expected) in enumerate(zip_longest(labels, reference_labels), 1):
+            if label != expected:
+                problems[path] = (
+                    f"{path} line {n}: by its label not the pair of {reference.name}: order both alike"
+                )
+                break
     return problems
 
 # %% ../../nbs/lib/2130_data_check.ipynb #660e971c
@@ -487,9 +495,12 @@ def check_data_folder(folder: Path, sums: Path | None = None) -> pd.DataFrame:
     rows = []
     recorded = read_checksums(Path(sums or folder / CHECKSUM_FILE))
     differing = nonparallel_xnli_files(folder)
+
     for path in data_files(folder):
         name = path.relative_to(folder).as_posix()
         holds, problem = describe_file(path, folder)
+
+        # what is left in `recorded` at the end has no file
         digest = recorded.pop(name, None)
         try:
             if digest is None:
@@ -499,5 +510,6 @@ def check_data_folder(folder: Path, sums: Path | None = None) -> pd.DataFrame:
         except OSError:
             state = "not readable"
         rows.append((name, state, holds, problem or differing.get(path, "")))
+
     rows += [(name, "missing", "", "") for name in recorded]
     return pd.DataFrame(rows, columns=["file", "state", "holds", "problem"])

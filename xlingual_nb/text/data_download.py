@@ -221,20 +221,22 @@ def format_file(rows, format_row, location: str) -> str:
     InputError
         For an unnamed label or no text.
     """
-    lines = []
+    records = []
     for n, record in enumerate(rows, 1):
         try:
-            lines.append(format_row(record))
+            records.append(format_row(record))
         except InputError as error:
             raise InputError(
                 f"{location}: record {n} cannot be written, {error}: nothing was replaced; "
                 "take fewer with --limit, or report it where the set is kept"
             ) from None
-    if (text := "\n".join(lines) + "\n").strip():
-        return text
-    raise InputError(
-        f"{location}: the hub has no records there: nothing was replaced; look at the language code"
-    )
+
+    text = "\n".join(records) + "\n"
+    if not text.strip():
+        raise InputError(
+            f"{location}: the hub has no records there: nothing was replaced; look at the language code"
+        )
+    return text
 
 # %% ../../nbs/lib/2140_data_download.ipynb #a30ab96b
 def data_set_files(name: str, language: str, snapshot: str = "20231101") -> list[tuple]:
@@ -256,21 +258,26 @@ def data_set_files(name: str, language: str, snapshot: str = "20231101") -> list
     """
     if name == "wikipedia":
         return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", format_article)]
+
+    # names of the parts here and on the hub
     parts = [("dev", "validation"), ("test", "test")]
     if name == "xnli":
         return [
-            (f"nli/xnli.{our}.{language}.tsv.gz", language, split, format_nli_row)
-            for our, split in parts
+            (f"nli/xnli.{part}.{language}.tsv.gz", language, split, format_nli_row)
+            for part, split in parts
         ]
     parts = [("train", "train"), *parts]
     return [
-        (f"ner/{language}-panx.{our}.conll.gz", language, split, format_ner_sentence)
-        for our, split in parts
+        (f"ner/{language}-panx.{part}.conll.gz", language, split, format_ner_sentence)
+        for part, split in parts
     ]
 
 # %% ../../nbs/lib/2140_data_download.ipynb #646f8af4
 def _download_text(hub: str, configuration: str, split: str, format_row, limit: int, load) -> str:
-    """The text of a data file from the hub. InputError if the download fails."""
+    """The text of one file of a data set, from a configuration and a split of the hub.
+
+    `limit`: at most so many records; `load`: `datasets.load_dataset`. InputError if it fails.
+    """
     location = f"{hub} ({configuration}, {split})"
     try:
         rows = load(hub, configuration, split=split, streaming=True)
@@ -319,8 +326,10 @@ def download_data_set(
             f"{name} is not on the hub as we read it: {DATA_SET_INFO[name].manual_instructions} "
             "(layout: data/README.md)"
         )
+
     if load is None:
         load = require_package("datasets", "hub").load_dataset
+
     folder = Path(folder)
     written_files = []
     sums = read_checksums(folder / CHECKSUM_FILE)
@@ -328,17 +337,21 @@ def download_data_set(
         text = _download_text(
             DATA_SET_INFO[name].hub, configuration, split, format_row, limit, load
         )
+
         # without a time stamp, so that equal texts have equal checksums
         data = gzip.compress(text.encode(), mtime=0)
         digest = hashlib.sha256(data).hexdigest()
+
         if sums.get(path, digest) != digest:
             raise InputError(
                 f"{path}: what came is not what {CHECKSUM_FILE} records: nothing was replaced; remove its line "
                 "to accept it"
             )
+
         write_file(folder / path, data)
         sums[path] = digest
         written_files.append(folder / path)
+
     lines = [f"{digest}  {path}\n" for path, digest in sorted(sums.items())]
     write_file(folder / CHECKSUM_FILE, "".join(lines).encode())
     return written_files

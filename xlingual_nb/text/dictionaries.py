@@ -55,6 +55,7 @@ class Dictionary:
     identical: bool = True
 
     def __post_init__(self):
+        """Check the source, and the fields that have a list of choices."""
         require(
             self.source in BUILTIN_SOURCES or self.source.startswith("file:"),
             f"dictionary {self.source!r}: choose {', '.join(BUILTIN_SOURCES)} or file:PATH",
@@ -88,6 +89,8 @@ def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
         return Path(dictionary.source.removeprefix("file:")).expanduser()
     if dictionary.source != "muse":
         return None
+
+    # MUSE has one file for two languages, in either order
     source_language, target_language = map(natural_language, languages)
     forward = f"dictionaries/{source_language}-{target_language}.txt"
     backward = f"dictionaries/{target_language}-{source_language}.txt"
@@ -158,6 +161,7 @@ def check_same_world(first: CorpusSpec, second: CorpusSpec) -> None:
     worlds = [
         {k: v for k, v in text.parameters if k in shared_parameters} for text in (first, second)
     ]
+
     if worlds[0] != worlds[1]:
         raise InputError(
             f"{first.source} and {second.source} are of two worlds ({worlds[0]}, {worlds[1]}): "
@@ -209,12 +213,17 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
                 "choose muse or file:PATH"
             )
     check_same_world(*texts)
-    speeches = []
+
+    annotated_corpora = []
     for text in texts:
         # of the languages, not of the texts: as many sentences for each, and the same
         parameters = {k: v for k, v in text.parameters if k not in ("sentences", "seed")}
-        speeches.append(microworld.annotated_corpus(text.source.partition("/")[2], **parameters))
-    first, second = speeches
+        annotated_corpora.append(
+            microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
+        )
+
+    # how often two words are aligned
+    first, second = annotated_corpora
     first_words = first.words
     second_words = second.words
     counts = Counter()
@@ -254,6 +263,7 @@ def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
     unique_pairs = []
     used_sources = set()
     used_targets = set()
+
     for source, target in pairs:
         if source in used_sources or target in used_targets:
             continue
@@ -299,6 +309,7 @@ def few_pairs(usable: int, pairs: int, name: str) -> str:
     """
     if not 0 < usable < FEW_PAIRS:
         return ""
+
     step = f"and one word is {100 / usable:.0f} points of a score"
     if usable == pairs:
         return f"{name} has {pairs} pairs of words, {step}: give {FEW_PAIRS} or more"
@@ -334,15 +345,19 @@ def dictionary_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str
         pairs = select_part(identity_pairs(texts), dictionary.part)
     else:
         pairs = transform_pairs(read_file_pairs(dictionary, languages), texts)
+
+    # pairs of words (not of punctuation), each once, without identical ones if so asked
     valid_pairs = [
-        (a, b)
-        for a, b in dict.fromkeys(pairs)
-        if is_word(a) and is_word(b) and (dictionary.identical or a != b)
+        (source, target)
+        for source, target in dict.fromkeys(pairs)
+        if is_word(source) and is_word(target) and (dictionary.identical or source != target)
     ]
+
     if not valid_pairs:
         name = dictionary_file(dictionary, languages) or f"the dictionary {dictionary.source!r}"
         raise InputError(
             f"{name} has no pair of words for {'-'.join(languages)} with part={dictionary.part!r} and "
             f"identical={dictionary.identical}: give more of it, or loosen these"
         )
+
     return one_to_one_pairs(valid_pairs) if dictionary.translations == "first" else valid_pairs

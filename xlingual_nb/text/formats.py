@@ -59,9 +59,10 @@ def read_nli(path) -> list[dict]:
     """
     records = []
     for n, line in enumerate(read_lines(path), 1):
-        cells = [c.strip() for c in line.split("\t")]
+        cells = [cell.strip() for cell in line.split("\t")]
         location = f"{path} line {n}:"
         check_columns(cells, 3, "write premise<TAB>hypothesis<TAB>label", location)
+
         if cells[2] not in LABELS:
             raise InputError(
                 f"{location} label {cells[2]!r} is not known: write {', '.join(LABELS)}, or remove the line"
@@ -70,6 +71,7 @@ def read_nli(path) -> list[dict]:
             raise InputError(
                 f"{location} the {'hypothesis' if cells[0] else 'premise'} is empty: remove the line"
             )
+
         records.append(dict(premise=cells[0], hypothesis=cells[1], label=cells[2]))
     return records
 
@@ -98,6 +100,7 @@ def read_token_lines(
     """
     records = []
     current = dict(tokens=[], tags=[])
+    # an empty line ends a sentence; one is added after the last line
     for n, line in enumerate([*read_lines(path), ""], 1):
         if not line.strip():
             if current["tokens"]:
@@ -106,6 +109,7 @@ def read_token_lines(
         elif values := parse_line(line, current["tags"], f"{path} line {n}:"):
             for column, value in zip(current.values(), values):
                 column.append(value)
+
     if not records:
         raise InputError(f"{path} holds no words: get it again, or name another file")
     return records
@@ -154,16 +158,19 @@ def read_ner(path, repair: bool = False) -> list[dict]:
     """
 
     def parse_line(line, previous_tags, location):
+        """Token and IOB2 tag of a line."""
         cells = line.split("\t")
         check_columns(cells, 2, "write token<TAB>tag", location)
         token = cells[0].strip()
         tag = cells[1].strip()
         if not token:
             raise InputError(f"{location} there is no token before {tag!r}: remove the line")
+
         previous = previous_tags[-1] if previous_tags else "O"
         error = iob2_error(tag, previous)
         if not error:
             return token, tag
+
         # what `repair` may mend is an I- that continues nothing, not a tag of another scheme
         if not repair or iob2_error(tag, tag):
             raise InputError(f"{location} {error}")
@@ -205,8 +212,10 @@ def parse_conllu_line(line: str, previous_tags: list, location: str) -> tuple[st
     number = cells[0]
     form = cells[1].strip()
     tag = cells[3]
+    # a range of a multiword token, `2-3`, or an empty node, `1.1`
     if re.fullmatch(r"\d+[-.]\d+", number):
         return None
+
     if number != str(len(previous_tags) + 1):
         raise InputError(
             f"{location} word {number!r} where {len(previous_tags) + 1} is due: number the words of a sentence "
@@ -263,8 +272,11 @@ def tree_error(heads: list[int]) -> str:
             return f"word {word} hangs on itself"
         if head > n:
             return f"word {word} hangs on {head} of {n} words"
+
     if len(roots) != 1:
         return f"words {', '.join(map(str, roots))} are roots" if roots else "no word is the root"
+
+    # from each word to its head, and so on, until the root or a word seen before
     for word in range(1, n + 1):
         node = word
         path = []
@@ -299,9 +311,11 @@ def parse_tree_line(line: str, previous_tags: list, location: str) -> tuple | No
     """
     if (word := parse_conllu_line(line, previous_tags, location)) is None:
         return None
+
     cells = line.split("\t")
     head = cells[6].strip()
     relation = cells[7].partition(":")[0].strip()
+
     if not head.isdecimal():
         raise InputError(
             f"{location} word {cells[0]} hangs on {head!r}: write the number of a word, or 0, into the "
@@ -336,6 +350,7 @@ def read_trees(path) -> list[dict]:
     columns = ("tokens", "tags", "heads", "relations")
     lines = [*read_lines(path), ""]
     current = {column: [] for column in columns}
+    # an empty line ends a sentence; one is added after the last line
     for n, line in enumerate(lines, 1):
         if line.strip():
             cells = parse_tree_line(line, current["tags"], f"{path} line {n}:") or ()
@@ -349,6 +364,7 @@ def read_trees(path) -> list[dict]:
                 )
             records.append(current)
             current = {column: [] for column in columns}
+
     if not records:
         raise InputError(f"{path} holds no words: get it again, or name another file")
     return records
@@ -375,8 +391,9 @@ def read_columns(path, *columns: str) -> list[tuple[str, ...]]:
     rows = []
     header = "<TAB>".join(columns)
     for n, line in enumerate(read_lines(path), 1):
-        cells = tuple(c.strip() for c in line.split("\t"))
+        cells = tuple(cell.strip() for cell in line.split("\t"))
         check_columns(cells, len(columns), f"write {header}", f"{path} line {n}:")
+
         if "" in cells:
             raise InputError(
                 f"{path} line {n}: {columns[cells.index('')]} is empty: remove the line"

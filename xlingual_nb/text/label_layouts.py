@@ -26,7 +26,10 @@ MLDOC_TOPICS = {"CCAT", "ECAT", "GCAT", "MCAT"}
 def read_labelled_texts(
     lines: list[str], columns: dict[str, tuple[str, ...]], what: str
 ) -> list[Conversion]:
-    """Texts with a label: below a header, numbered, the label first, or as fastText wants them.
+    """Texts with a label, in one of the layouts in which they are released.
+
+    A table with a header, fastText's `__label__en text`, or two columns without a header, of which
+    the label may be the first; a number may stand before both.
 
     Parameters
     ----------
@@ -43,33 +46,42 @@ def read_labelled_texts(
         Empty for another layout, and for this project's own.
     """
     table = read_table(lines)
-    if table and table[0] and (names := find_columns(table[0][0], columns)):
+    if table and table[0]:
         records, how = table
-        name = "SIB-200" if "index_id" in records[0] else f"texts and {what}s with {how}"
-        pairs = [[" ".join(str(record[column]).split()) for column in names] for record in records]
-        return [Conversion(name, ["\t".join(pair) for pair in pairs])]
+        names = find_columns(records[0], columns)
+        if names:
+            layout = "SIB-200" if "index_id" in records[0] else f"texts and {what}s with {how}"
+            rows = []
+            for record in records:
+                cells = [" ".join(str(record[name]).split()) for name in names]
+                rows.append("\t".join(cells))
+            return [Conversion(layout, rows)]
+
     lines = [line for line in lines if line.strip()]
     matches = [FASTTEXT_LINE.fullmatch(line) for line in lines]
     if matches and all(matches):
         return [Conversion("fastText", [f"{match[2].strip()}\t{match[1]}" for match in matches])]
+
+    # columns without a header
     rows = [line.split("\t") for line in lines]
     is_numbered = all(len(row) == 3 and row[0].isdecimal() for row in rows)
     if is_numbered:
         rows = [row[1:] for row in rows]
     if not rows or any(len(row) != 2 for row in rows):
         return []
+
+    # the column that repeats has the labels, the one that does not has the texts
     labels = {label for label, _ in rows}
     texts = {text for _, text in rows}
-    # the column that repeats has the labels, the one that does not has the texts
     has_few_labels = len(rows) >= 5 and 2 * len(labels) <= len(rows) == len(texts)
     is_label_first = labels <= MLDOC_TOPICS or has_few_labels
     if not (is_label_first or is_numbered):
         return []
-    parts = ["numbered"] if is_numbered else []
+    notes = ["numbered"] if is_numbered else []
     if is_label_first:
         rows = [[text, label] for label, text in rows]
-        parts.append("MLDoc" if labels <= MLDOC_TOPICS else f"the {what} first")
-    return [Conversion(", ".join(parts), ["\t".join(row) for row in rows])]
+        notes.append("MLDoc" if labels <= MLDOC_TOPICS else f"the {what} first")
+    return [Conversion(", ".join(notes), ["\t".join(row) for row in rows])]
 
 
 def read_topics(lines: list[str], language: str) -> list[Conversion]:
@@ -134,10 +146,12 @@ def read_wili(path: Path) -> Conversion | None:
         raise LayoutError(
             f"{path} has the texts of WiLI: put its languages, {labels.name}, beside it"
         )
+
     texts = [" ".join(line.split()) for line in read_lines(path)]
     languages = [line.strip() for line in read_lines(labels)]
     if len(texts) != len(languages):
         raise LayoutError(
             f"{path} has {len(texts)} lines and {labels.name} {len(languages)}: take both from one release"
         )
+
     return Conversion("WiLI-2018", [f"{text}\t{name}" for text, name in zip(texts, languages)])

@@ -87,15 +87,19 @@ def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
     """
     if kind == "langid" and (reading := read_wili(path)):
         return [reading]
+
+    # lines that end in carriage returns alone look like one line
     lines = read_lines(path)
     has_returns = len(lines) == 1 and "\r" in lines[0]
     if has_returns:
         lines = lines[0].rstrip("\r").split("\r")
     if kind == "bible" and (reading := read_ebible(path, lines)):
         return [reading]
+
+    # the first layout that fits
     conversions = []
-    for read in LAYOUTS.get(kind, ()):
-        conversions = conversions or read(lines, language or language_of(path, kind))
+    for read_layout in LAYOUTS.get(kind, ()):
+        conversions = conversions or read_layout(lines, language or language_of(path, kind))
     if has_returns and not conversions:
         return [Conversion("line ends of old Macintoshes", lines)]
     return conversions
@@ -142,10 +146,13 @@ def foreign_layout(path: Path, kind: str, language: str = "") -> str:
         return str(error)
     except InputError:  # its reader says why
         return ""
+
     if len(conversions) > 1:
         return two_readings(conversions)
     if not conversions:
         return ""
+
+    # options of the command for what the path does not say
     options = f" --kind {kind}" if path.absolute().parent.name != kind else ""
     if language and language != language_of(path, kind):
         options += f" --language {language}"
@@ -204,7 +211,7 @@ def record_conversion(target: Path, reading: Conversion, form: str) -> None:
 
 
 def conversion_of(path: Path) -> str:
-    """What `convert` did to a file.
+    """What `convert` did to a file, for the provenance of runs that read it.
 
     Parameters
     ----------
@@ -218,12 +225,15 @@ def conversion_of(path: Path) -> str:
     notes = path.with_name(CONVERSIONS)
     if not notes.is_file():
         return ""
+
+    # a line a conversion; the last one of this file counts
     for line in reversed(notes.read_text(encoding="utf-8").splitlines()):
         note = json.loads(line)
         if note["file"] != path.name:
             continue
         if note["sha256"] != hashlib.sha256(path.read_bytes()).hexdigest():
             return ""
+
         parts = [f"written by xlingual data convert from {note['layout']}"]
         if note["omitted"]:
             parts.append(f"without {note['omitted']}")
@@ -264,6 +274,7 @@ def convert(
     require(form in ("", *NORMAL_FORMS), f"--normalise {form}: choose {' or '.join(NORMAL_FORMS)}")
     kinds = (*LAYOUTS, "text")
     require(kind in kinds, f"{path} is in no folder of a kind: name --kind {', '.join(kinds)}")
+
     conversions = readings(path, kind, language)
     if len(conversions) > 1:
         raise InputError(f"{path}: {two_readings(conversions)}")
@@ -271,6 +282,7 @@ def convert(
         raise InputError(
             f"{path} is of no other layout that is known for {kind}: data/README.md lists them"
         )
+
     if conversions:
         reading = conversions[0]
     else:
@@ -278,13 +290,16 @@ def convert(
     lines = reading.lines
     if form:
         lines = [unicodedata.normalize(form, line) for line in lines]
+
     if to is None and reading.layout == "WiLI-2018":  # of two files
         to = path.with_name(f"wili.{path.stem.removeprefix('x_')}.tsv")
     target = to or path.with_name(path.name.removesuffix(".gz"))
     original = path.with_name(path.name + ORIGINAL)
+
     if to is None:
         require(not original.exists(), f"{original} is there: move it, or name --to FILE")
         os.replace(path, original)
+
     write_atomic(target, "\n".join(lines) + "\n")
     record_conversion(target, reading, form)
     return reading._replace(lines=lines), target

@@ -60,6 +60,8 @@ CODE_PAGES = ("latin-1", "cp1252", "cp1251", "cp1250", "cp1253", "cp1256")
 def is_mojibake(line: str) -> bool:
     """Whether a line is UTF-8 that was decoded as Latin-1 or a Windows code page.
 
+    Then it can be encoded in that code page, and the bytes are UTF-8: `Ã¤` for `ä`.
+
     Parameters
     ----------
     line : str
@@ -266,6 +268,7 @@ def text_findings(
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     findings = []
     is_wrong = False
+
     for check in LINE_CHECKS:
         bad = [number for number, line in numbered if check.applies(line)]
         share = len(bad) / max(1, len(numbered))
@@ -274,6 +277,8 @@ def text_findings(
         amount = f"{share:.1%}" if share >= 0.001 else str(len(bad))
         findings.append(f"{amount} of the lines {check.what} (first: line {bad[0]}): {check.fix}")
         is_wrong |= check.is_wrong_throughout and share > 0.5
+
+    # repeated lines
     times = Counter(line.strip() for _, line in numbered)
     n_repeats = len(numbered) - len(times)
     if numbered and n_repeats > 0.2 * len(numbered):
@@ -282,6 +287,8 @@ def text_findings(
             f"{n_repeats / len(numbered):.1%} of the lines repeat another ({n} times {line[:30]!r}): "
             "leave repetitions out"
         )
+
+    # letters of another script than the language has
     script = SCRIPT_OF.get(language)
     if script and (share := script_share((line for _, line in numbered), script)) < 0.5:
         findings.append(

@@ -68,10 +68,15 @@ def check_same_documents(corpora: list[Corpus], names: list[str]) -> None:
     """
     for corpus, name in zip(corpora[1:], names[1:]):
         sizes = [[len(d) for d in c.documents] for c in (corpora[0], corpus)]
+        # another number of sentences has a message of its own (`intersect_corpora`)
         if len(corpora[0]) != len(corpus) or sizes[0] == sizes[1]:
             continue
-        same = next(i for i, pair in enumerate(zip(*sizes)) if pair[0] != pair[1])
-        position = sum(sizes[0][:same]) + min(sizes[0][same], sizes[1][same])
+
+        # the shorter of the first two documents that differ ends at the blank line
+        first_different = next(i for i, pair in enumerate(zip(*sizes)) if pair[0] != pair[1])
+        position = sum(sizes[0][:first_different]) + min(
+            sizes[0][first_different], sizes[1][first_different]
+        )
         raise InputError(
             f"{names[0]} and {name} are not parallel: one of them alone has a blank line after "
             f"sentence {position}: part the same documents in both"
@@ -101,13 +106,16 @@ def intersect_corpora(corpora: list[Corpus], names: list[str]) -> list[Corpus]:
     with_ids = [c.ids is not None for c in corpora]
     shared = corpora
     if all(with_ids):
+        # ids that all corpora have, in the order of the first corpus
         first = reduce(lambda a, b: cut_to_shared_ids(a, b)[0], corpora)
         shared = [cut_to_shared_ids(first, c)[1] for c in corpora]
     elif not any(with_ids):
         check_same_documents(corpora, names)
+
     description = " and ".join(
         f"{name} ({describe_extent(corpus)})" for name, corpus in zip(names, corpora)
     )
+
     if len({len(c) for c in shared}) > 1:
         raise InputError(
             f"{description} are not parallel: give the same sentences, one a line, in each file, or verses"
@@ -160,12 +168,13 @@ def rows_of_ranges(lines: list[str]) -> set[int]:
     set of int
     """
     rows = set()
-    holder = 0
+    last_with_text = 0
+
     for i, line in enumerate(lines):
         if line.strip().lower() == VERSE_RANGE:
-            rows |= {holder, i}
+            rows |= {last_with_text, i}
         elif line.strip():
-            holder = i
+            last_with_text = i
     return rows
 
 
@@ -208,26 +217,32 @@ def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], li
     InputError
         For different numbers of lines, or fewer than `MIN_SENTENCES` rows.
     """
-    lines = {language: [s.strip() for s in read_lines(path)] for language, path in files.items()}
-    # Only blank lines at the end may be more in one file than in another.
+    lines = {}
+    for language, path in files.items():
+        lines[language] = [line.strip() for line in read_lines(path)]
+
+    # only blank lines at the end may be more in one file than in another
     shortest = min(map(len, lines.values()))
     if any(any(side[shortest:]) for side in lines.values()):
         counts = " and ".join(
             f"{files[language]} has {len(side)} lines" for language, side in lines.items()
         )
         raise InputError(f"{counts}: write the same sentences into each, one a line")
+
+    # rows that no language lacks, and whose text is not that of several verses
     rows = list(zip(*lines.values()))
-    merged = set().union(*map(rows_of_ranges, lines.values()))
-    complete_rows = [i for i, row in enumerate(rows) if all(row) and i not in merged]
+    in_ranges = set().union(*map(rows_of_ranges, lines.values()))
+    complete_rows = [i for i, row in enumerate(rows) if all(row) and i not in in_ranges]
     if len(complete_rows) < MIN_SENTENCES:
         raise InputError(
             f"{', '.join(map(str, files.values()))}: {len(complete_rows)} lines are there in every language, "
             f"at least {MIN_SENTENCES} are needed: give more text"
         )
-    skipped = sorted(
-        {i + 1 for i, row in enumerate(rows) if any(row)} - {i + 1 for i in complete_rows}
-    )
-    return {language: [side[i] for i in complete_rows] for language, side in lines.items()}, skipped
+
+    texts = {language: [side[i] for i in complete_rows] for language, side in lines.items()}
+    filled_rows = {i for i, row in enumerate(rows) if any(row)}
+    skipped = sorted(i + 1 for i in filled_rows - set(complete_rows))
+    return texts, skipped
 
 
 def format_skipped_lines(skipped: list[int]) -> str:
@@ -271,15 +286,15 @@ def find_bible(language: str, available) -> str:
     InputError
         If there is none.
     """
-    bibles = available[
-        (available.kind == "verses") & (available.language == natural_language(language))
-    ].source
-    if len(bibles):
-        return bibles.iloc[0]
-    raise InputError(
-        f"no parallel text in '{language}' in {data_folder()}: "
-        f"give own files, --text {language}=FILE for each language"
-    )
+    is_bible = available.kind == "verses"
+    is_in_language = available.language == natural_language(language)
+    bibles = available[is_bible & is_in_language].source
+    if not len(bibles):
+        raise InputError(
+            f"no parallel text in '{language}' in {data_folder()}: "
+            f"give own files, --text {language}=FILE for each language"
+        )
+    return bibles.iloc[0]
 
 # %% ../../nbs/lib/2070_parallel.ipynb #eb4351c6
 def read_parallel_sources(
@@ -306,22 +321,22 @@ def read_parallel_sources(
     InputError
         As `intersect_corpora` and `read_parallel_lines`.
     """
-    files = {
-        language: name.removeprefix("file:")
-        for language, name in names.items()
-        if name.startswith("file:")
-    }
-    if len(files) == len(names) and not any(map(sources.is_verse_file, map(Path, files.values()))):
+    # files of plain lines are aligned by line number
+    files = {}
+    for language, name in names.items():
+        if name.startswith("file:"):
+            files[language] = name.removeprefix("file:")
+    has_verses = any(sources.is_verse_file(Path(file)) for file in files.values())
+    if len(files) == len(names) and not has_verses:
         return read_parallel_lines(files)
+
+    # verses and sentences of the microworld are aligned by their ids
+    corpora = {}
     microworld_parameters = dict(part="test", sentences=max(sentences or 1000, MIN_SENTENCES))
-    corpora = {
-        language: sources.load_corpus(
-            name, **(microworld_parameters if name.startswith("micro/") else {})
-        )
-        for language, name in names.items()
-    }
-    verses = {language: without_ranges(corpus) for language, corpus in corpora.items()}
-    return parallel_sentences(verses, names), []
+    for language, name in names.items():
+        parameters = microworld_parameters if name.startswith("micro/") else {}
+        corpora[language] = without_ranges(sources.load_corpus(name, **parameters))
+    return parallel_sentences(corpora, names), []
 
 # %% ../../nbs/lib/2070_parallel.ipynb #e18c0adc
 def load_parallel_sentences(
@@ -330,7 +345,7 @@ def load_parallel_sentences(
     sentences: int = 1000,
     micro: bool = True,
 ) -> tuple[dict[str, list[str]], str]:
-    """Parallel sentences of the files, Bibles or microworld at hand.
+    """Parallel sentences of given files, else of the data folder's Bibles, else of the microworld.
 
     Parameters
     ----------
@@ -355,17 +370,18 @@ def load_parallel_sentences(
     InputError
         If a language has no text, or texts are not parallel.
     """
+    # a source for each language, as `sources.load_corpus` takes it
     if files:
-        if mismatched := sorted(set(languages) ^ set(files)):
+        mismatched = sorted(set(languages) ^ set(files))
+        if mismatched:
             raise InputError(
                 f"--text: {', '.join(mismatched)} is in one of --languages and --text only: "
                 "give one file a language"
             )
         names = {language: f"file:{Path(files[language]).absolute()}" for language in languages}
     elif data_folder():
-        names = {
-            language: find_bible(language, sources.available_sources()) for language in languages
-        }
+        available = sources.available_sources()
+        names = {language: find_bible(language, available) for language in languages}
     else:
         require(
             micro,
@@ -373,13 +389,12 @@ def load_parallel_sentences(
             f"{' '.join(f'--text {language}=FILE' for language in languages)}, or set XLINGUAL_DATA",
         )
         names = {language: f"micro/{natural_language(language)}" for language in languages}
+
     texts, skipped = read_parallel_sources(names, sentences)
-    texts = {language: s[: sentences or None] for language, s in texts.items()}
-    origin = ", ".join(dict.fromkeys(n.removeprefix("file:") for n in names.values()))
-    return (
-        texts,
-        f"{len(texts[languages[0]])} sentences of {origin}{format_skipped_lines(skipped)}",
-    )
+    texts = {language: lines[: sentences or None] for language, lines in texts.items()}
+    n_sentences = len(texts[languages[0]])
+    origin = ", ".join(dict.fromkeys(name.removeprefix("file:") for name in names.values()))
+    return texts, f"{n_sentences} sentences of {origin}{format_skipped_lines(skipped)}"
 
 # %% ../../nbs/lib/2070_parallel.ipynb #a86aea12
 def read_word_pairs(path) -> Iterator[tuple[str, str]]:
@@ -426,15 +441,15 @@ def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
     InputError
         For an invalid line.
     """
-    first = {}
-    second = set()
+    translation_of = {}
+    used_targets = set()
     for source, target in read_word_pairs(path):
-        if source not in first and target not in second:
-            first[source] = target
-            second.add(target)
-        if limit and len(first) == limit:
+        if source not in translation_of and target not in used_targets:
+            translation_of[source] = target
+            used_targets.add(target)
+        if limit and len(translation_of) == limit:
             break
-    return list(first), list(first.values())
+    return list(translation_of), list(translation_of.values())
 
 # %% ../../nbs/lib/2070_parallel.ipynb #55c9b48e
 def parallel_words(
@@ -471,8 +486,10 @@ def parallel_words(
             f"at least {MIN_SENTENCES} are needed: give more",
         )
         return dict(zip(languages, word_lists))
+
     if natural_language(languages[0]) != natural_language(languages[1]):
         return None
+
     # a language and its copy share their words
     words = set()
     for sentence in texts[languages[0]]:

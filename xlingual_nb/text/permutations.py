@@ -139,9 +139,11 @@ def sample_pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: 
     """
     n_pairs = lengths * (lengths - 1) // 2
     counts = np.floor(p * n_pairs + 0.5).astype(np.int64)
+
     # all pairs of each sentence in random order, of which the first `counts` are swapped
     order = random_permutations(("pairs", seed), numbers, n_pairs)
     pair = order[concatenated_ranges(n_pairs) < np.repeat(counts, n_pairs)]
+
     # pair k = right (right - 1) / 2 + left, left < right
     right = ((1 + np.sqrt(1 + 8 * pair)) / 2).astype(np.int64)
     left = pair - right * (right - 1) // 2
@@ -166,12 +168,14 @@ def sample_released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, se
     Swaps
     """
     counts = np.maximum((lengths - 1) * p, 0).astype(np.int64)
+
     # of each swap: its sentence, that sentence's length, and its number there
     rows = np.repeat(numbers, counts)
     length = np.repeat(lengths, counts)
     k = concatenated_ranges(counts)
     left_bits = random_bits(("released", seed), rows, 2 * k)
     right_bits = random_bits(("released", seed), rows, 2 * k + 1)
+
     left = bounded_integers(length, left_bits)
     # 1 to length - 1 further on, around the end: never the same position
     distance = 1 + bounded_integers(length - 1, right_bits)
@@ -194,10 +198,12 @@ def apply_swaps(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
     """
     starts = np.cumsum(lengths) - lengths
     source = np.arange(lengths.sum())
+
     # positions in the flat array of all tokens
     offset = np.repeat(starts, swaps.counts)
     left = swaps.left + offset
     right = swaps.right + offset
+
     # The swaps of a sentence follow each other, those of different sentences do not meet: step n
     # makes the n-th swap of every sentence that has one. Sentences with most swaps come first.
     order = np.argsort(-swaps.counts, kind="stable")
@@ -205,6 +211,7 @@ def apply_swaps(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
     first_swap = (np.cumsum(swaps.counts) - swaps.counts)[order]
     n_steps = counts.max(initial=0)
     n_working = np.searchsorted(-counts, -np.arange(n_steps))  # sentences with more than n swaps
+
     for step, working in enumerate(n_working):
         a = left[first_swap[:working] + step]
         b = right[first_swap[:working] + step]
@@ -233,10 +240,14 @@ def permute_sampled_positions(
         Flat source position.
     """
     source = np.arange(lengths.sum())
+
+    # each position is sampled by a random number of its own
     row = np.repeat(np.arange(len(lengths)), lengths)
     bits = random_bits(("places", seed), np.repeat(numbers, lengths), concatenated_ranges(lengths))
     u = (bits >> np.uint64(11)) * 2.0**-53  # a double in [0, 1) from the upper 53 bits
     sampled = np.flatnonzero(u < p)
+
+    # the sampled positions of a sentence exchange their tokens
     counts = np.bincount(row[sampled], minlength=len(lengths))
     first = np.repeat(np.cumsum(counts) - counts, counts)  # of the sentence's sampled positions
     shuffled = random_permutations(("positions", seed), numbers, counts)
@@ -286,8 +297,10 @@ def permute(
     """
     lengths = encoded.lengths
     starts = encoded.starts
+
     # some sentences at a time: pairs of positions take memory that grows with the square of a length
     part = np.cumsum(lengths**2 + 1) // (2 * portion)
+
     sources = [np.empty(0, np.int64)]
     for numbers in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(part)) + 1):
         if len(numbers):

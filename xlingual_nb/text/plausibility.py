@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Verdict', 'HEADING', 'PART', 'label_findings', 'verse_findings', 'word_pair_findings', 'pair_findings',
-           'piece_findings', 'link_findings', 'leaked_share', 'leak_findings', 'records_in', 'block_findings',
+           'vocabulary_findings', 'link_findings', 'leaked_share', 'leak_findings', 'records_in', 'block_findings',
            'tag_findings', 'normal_form_findings', 'content_findings', 'file_findings', 'plausibility']
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #89722cf8
@@ -37,13 +37,12 @@ def label_findings(labels: list[str]) -> tuple[list[str], bool]:
     is_wrong : bool
         Whether the file is certainly wrong.
     """
-    kinds = set(labels)
-    if len(labels) >= 5 and len(kinds) == len(labels):
-        return [f"each of {len(labels)} records has a label of its own: swap text and label"], True
-    if len(labels) > 1 and len(kinds) == 1:
-        return [
-            f"all {len(labels)} records are {labels[0]!r}: nothing can be learnt or measured"
-        ], False
+    n = len(labels)
+    n_different = len(set(labels))
+    if n >= 5 and n_different == n:
+        return [f"each of {n} records has a label of its own: swap text and label"], True
+    if n > 1 and n_different == 1:
+        return [f"all {n} records are {labels[0]!r}: nothing can be learnt or measured"], False
     return [], False
 
 
@@ -59,9 +58,10 @@ def verse_findings(names: list[str]) -> list[str]:
     -------
     list of str
     """
+    # consecutive verses of a chapter are a run; a chapter with several runs is in several places
     chapters = [name.rpartition(".")[0] for name in names]
     runs = [chapter for chapter, before in zip(chapters, ["", *chapters]) if chapter != before]
-    n_parted = sum(n > 1 for n in Counter(runs).values())
+    n_parted = sum(n_runs > 1 for n_runs in Counter(runs).values())
     if not n_parted:
         return []
     return [
@@ -92,8 +92,11 @@ def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
     """
     findings = []
     is_heading = rows and all(word.lower() in HEADING for word in rows[0])
-    if is_heading or (rows and rows[0][0].startswith("#") and len(rows[0][0]) == 1):
+    is_commented = rows and rows[0][0] == "#"
+    if is_heading or is_commented:
         findings.append(f"line 1, {' '.join(rows[0])!r}, is a heading: leave it out")
+
+    # words in the script of the other language: the two may be swapped
     for words, language in zip(zip(*rows), languages.split("-")):
         script = SCRIPT_OF.get(language)
         if script and (share := script_share(words, script)) < 0.5:
@@ -101,6 +104,7 @@ def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
                 f"{1 - share:.1%} of the letters of {language} are not {script.title()}: check which word "
                 "stands first"
             )
+
     n_equal = sum(first.lower() == second.lower() for first, second in rows)
     if n_equal > 0.5 * len(rows):
         findings.append(
@@ -125,9 +129,9 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
     is_wrong : bool
         Whether the file is certainly wrong.
     """
-    findings, is_wrong = text_findings(
-        [f"{premise} {hypothesis}" for premise, hypothesis, _ in rows], language, least
-    )
+    sentences = [f"{premise} {hypothesis}" for premise, hypothesis, _ in rows]
+    findings, is_wrong = text_findings(sentences, language, least)
+
     n_parsed = sum(row[0].startswith("( ") and row[0].endswith(" )") for row in rows)
     if n_parsed:
         findings.append(
@@ -135,44 +139,49 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
             "plain sentences, sentence1 and sentence2"
         )
         is_wrong |= n_parsed > len(rows) / 2
+
     n_equal = sum(row[0].strip() == row[1].strip() for row in rows)
     if n_equal > 0.05 * len(rows):
         findings.append(
             f"{n_equal / len(rows):.1%} of the pairs say the same twice: leave them out"
         )
+
+    # three hypotheses were written for each premise, one a label
     n_first = len({row[0].strip() for row in rows})
     n_second = len({row[1].strip() for row in rows})
-    # Of a premise three hypotheses were written, one a label.
     if len(rows) >= 30 and n_second < 0.8 * n_first:
         findings.append(
             f"{len(rows)} pairs have {n_first} first sentences and {n_second} second ones: hypotheses are "
             "written for a premise, which then occurs several times; check that the premise stands first"
         )
-    of_labels, label_is_wrong = label_findings([row[2].strip() for row in rows])
-    return findings + of_labels, is_wrong or label_is_wrong
+
+    of_labels, labels_are_wrong = label_findings([row[2].strip() for row in rows])
+    return findings + of_labels, is_wrong or labels_are_wrong
 
 
-def piece_findings(pieces: list[str]) -> list[str]:
+def vocabulary_findings(subwords: list[str]) -> list[str]:
     """What is odd about a vocabulary, a subword a line.
 
     Parameters
     ----------
-    pieces : list of str
+    subwords : list of str
 
     Returns
     -------
     list of str
     """
-    first = {}
-    repeated = [
-        number for number, piece in enumerate(pieces, 1) if first.setdefault(piece, number) < number
-    ]
+    first_line = {}  # {subword: number of its first line}
+    repeated = []  # numbers of lines with a subword that stood above
+    for number, subword in enumerate(subwords, 1):
+        if first_line.setdefault(subword, number) < number:
+            repeated.append(number)
     if not repeated:
         return []
-    piece = pieces[repeated[0] - 1]
+
+    subword = subwords[repeated[0] - 1]
     return [
-        f"{len(repeated)} of {len(pieces)} subwords are there twice (line {repeated[0]}: {piece!r}, as line "
-        f"{first[piece]}): ids are line numbers, so take the file of the model again"
+        f"{len(repeated)} of {len(subwords)} subwords are there twice (line {repeated[0]}: {subword!r}, as line "
+        f"{first_line[subword]}): ids are line numbers, so take the file of the model again"
     ]
 
 
@@ -192,16 +201,17 @@ def link_findings(path: Path, lines: list[str]) -> Verdict:
         Whether there is a link beyond the end of a sentence.
     """
     stem = path.name.removesuffix(".gz").removesuffix(".gold")
-    n_words = []
+    n_words = []  # of each sentence of the source, and of the target
     for side in ("src", "tgt"):
         candidates = [path.with_name(f"{stem}.{side}{end}") for end in ("", ".gz")]
-        files = [other for other in candidates if other.is_file()]
+        files = [candidate for candidate in candidates if candidate.is_file()]
         if not files:
             return [], False
         n_words.append([len(line.split()) for line in read_lines(files[0])])
+
     for number, (links, *lengths) in enumerate(zip(lines, *n_words), 1):
         for link in links.split():
-            ends = re.split("[-p]", link)
+            ends = re.split("[-p]", link)  # i-j, or ipj for a possible link
             if any(end.isdecimal() and int(end) > n for end, n in zip(ends, lengths)):
                 return [
                     f"line {number}: link {link} is beyond a sentence of {lengths[0]} and {lengths[1]} words: "
@@ -241,13 +251,16 @@ def leak_findings(paths: Iterable[Path]) -> dict[Path, str]:
     dict of str
         The finding, by path.
     """
-    by_name = {}
+    # the parts of each data set: {(folder, name with * for the part): {part: path}}
+    data_sets = {}
     for path in paths:
-        if match := PART.fullmatch(path.name):
+        match = PART.fullmatch(path.name)
+        if match:
             name = path.name[: match.start(1)] + "*" + path.name[match.end(1) :]
-            by_name.setdefault((path.parent, name), {})[match[1]] = path
+            data_sets.setdefault((path.parent, name), {})[match[1]] = path
+
     findings = {}
-    for parts in by_name.values():
+    for parts in data_sets.values():
         for part in ("dev", "test"):
             if part not in parts or "train" not in parts:
                 continue
@@ -295,18 +308,20 @@ def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
     -------
     list of str
     """
-    long_blocks = []
+    long_blocks = []  # (number of the first line, number of lines)
     n_blocks = 0
     start = 0
-    for number, line in enumerate([*lines, ""]):
+    for i, line in enumerate([*lines, ""]):
         if line.strip():
             continue
-        n_blocks += number > start
-        if number - start > LONG_SENTENCE:
-            long_blocks.append((start + 1, number - start))
-        start = number + 1
+        # a blank line, or the end: lines `start` to `i` are a sentence
+        n_blocks += i > start
+        if i - start > LONG_SENTENCE:
+            long_blocks.append((start + 1, i - start))
+        start = i + 1
     if not long_blocks or len(long_blocks) < least * n_blocks:
         return []
+
     line, n_tokens = long_blocks[0]
     return [
         f"{len(long_blocks)} of {n_blocks} sentences have over {LONG_SENTENCE} lines (first: line {line}, "
@@ -332,7 +347,7 @@ def tag_findings(lines: list[str]) -> list[str]:
 
 
 def normal_form_findings(path: Path, kind: str, lines: list[str], least: float = 0.0) -> list[str]:
-    """Whether letters and their marks are joined, as in Unicode's form NFC.
+    """Whether letters and their marks are joined as in Unicode's form NFC: `é`, not `e´`.
 
     Parameters
     ----------
@@ -348,8 +363,10 @@ def normal_form_findings(path: Path, kind: str, lines: list[str], least: float =
     list of str
     """
     apart = [n for n, line in enumerate(lines, 1) if not unicodedata.is_normalized("NFC", line)]
-    if not apart or len(apart) < least * len(lines) or kind not in (*LAYOUTS, "text"):
+    is_convertible = kind in (*LAYOUTS, "text")
+    if not apart or len(apart) < least * len(lines) or not is_convertible:
         return []
+
     option = "" if path.absolute().parent.name == kind else f" --kind {kind}"
     return [
         f"{len(apart) / len(lines):.1%} of the lines are not in Unicode's form NFC (first: line {apart[0]}), and "
@@ -379,29 +396,31 @@ def content_findings(
     """
     if kind == "text":
         return text_findings(lines, language, least)
-    if kind == "bible":
-        findings, is_wrong = text_findings(
-            [line.split("\t", 1)[-1] for line in lines], language, least
-        )
-        return findings + verse_findings([line.split("\t", 1)[0] for line in lines]), is_wrong
+    if kind == "bible":  # verse<TAB>text
+        verses = [line.split("\t", 1)[0] for line in lines]
+        texts = [line.split("\t", 1)[-1] for line in lines]
+        findings, is_wrong = text_findings(texts, language, least)
+        return findings + verse_findings(verses), is_wrong
     if kind == "dictionaries":
         pairs = [line.split() for line in lines if len(line.split()) == 2]
         return word_pair_findings(pairs, path.name.partition(".")[0]), False
     if kind == "vocab":
-        return piece_findings(lines), False
+        return vocabulary_findings(lines), False
     if kind == "alignment" and path.name.removesuffix(".gz").endswith(".gold"):
         return link_findings(path, lines)
     if kind == "ner":
         return tag_findings(lines) + block_findings(lines, least), False
     if kind == "ud":
         return block_findings(lines, least), False
+
+    # tab-separated records; lines of another width are for the reader to report
     rows = [line.split("\t") for line in lines if line.strip()]
     if kind == "nli" and all(len(row) == 3 for row in rows):
         return pair_findings(rows, language, least)
-    if kind in ("doc", "langid") and all(len(row) == 2 for row in rows):
-        of_labels, is_wrong = label_findings([row[1].strip() for row in rows])
-        of_text, is_no_text = text_findings([row[0] for row in rows], language, least)
-        return of_labels + of_text, is_wrong or is_no_text
+    if kind in ("doc", "langid") and all(len(row) == 2 for row in rows):  # text<TAB>label
+        of_labels, labels_are_wrong = label_findings([row[1].strip() for row in rows])
+        of_texts, texts_are_wrong = text_findings([row[0] for row in rows], language, least)
+        return of_labels + of_texts, labels_are_wrong or texts_are_wrong
     return [], False
 
 
@@ -427,19 +446,20 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
     """
     layout = foreign_layout(path, kind, language)
     of_layout = [f"is of another layout, {layout}"] if layout else []
+    # readers of text and label take any two columns: labels for texts, a header for a record
     name = path.name.removesuffix(".gz")
-    # Their reader takes any two columns: labels for texts, a header for a record.
     is_misread = kind in ("doc", "langid") and name.endswith(".tsv")
     if layout and not is_misread:
         return of_layout, False
+
     try:
         lines = read_lines(path)
-        # A set for language identification is in many.
-        of_file = "" if kind == "langid" else language or language_of(path, kind)
-        findings, is_wrong = content_findings(path, kind, lines, of_file, least)
-        findings = findings + normal_form_findings(path, kind, lines, least)
+        # a file for language identification is in many languages
+        language = "" if kind == "langid" else language or language_of(path, kind)
+        findings, is_wrong = content_findings(path, kind, lines, language, least)
     except InputError:
         return [], False
+    findings = findings + normal_form_findings(path, kind, lines, least)
     return findings + of_layout, is_wrong or bool(layout)
 
 
@@ -459,16 +479,18 @@ def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[st
         Names of the files that are certainly wrong.
     """
     paths = [path for path in paths if path.is_file()]
+    leaks = leak_findings(paths)
     findings = {}
     wrong = []
-    leaks = leak_findings(paths)
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        sentences, is_wrong = file_findings(path, path.relative_to(folder).parts[0])
+        kind = path.relative_to(folder).parts[0]
+        sentences, is_wrong = file_findings(path, kind)
         if path in leaks:
             sentences = [*sentences, leaks[path]]
         if path.with_name(path.name + ".gz") in paths:
             sentences = [*sentences, f"stands beside {path.name}.gz: only {path.name} is read"]
+
         if sentences:
             findings[name] = sentences
         if is_wrong:

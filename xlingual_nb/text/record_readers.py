@@ -323,20 +323,25 @@ def find_split_file(reader: RecordReader, source: str, part: str) -> Path:
         raise InputError(
             f"source {source!r} is not known for {reader.task}: name {format_sources(reader)}"
         )
+
     parts = reader.files[name]
     if part not in parts:
         raise InputError(f"{source} has no part {part!r}: it has {', '.join(parts)}")
+
     folder = data_folder()
     if folder is None:
         alternative = f", or use micro/{language.partition('-')[0]}" if reader.micro else ""
         raise InputError(
             f"no data folder for {source}: set XLINGUAL_DATA to one (see data/README.md){alternative}"
         )
+
+    # a part may have files of several names; the first that is there counts
     names = [template.format(language) for template in parts[part]]
     for file in names:
         for path in (folder / file, folder / f"{file}.gz"):
             if path.is_file():
                 return path
+
     available = ", ".join(languages_with_files(parts[part])) or "no language"
     raise InputError(
         f"{source} has no part {part!r} ({names[0]}[.gz]) in {folder}: it is there for {available}"
@@ -366,8 +371,11 @@ def locate_records(task: str | RecordReader, source: str, part: str = "train") -
     reader = get_reader(task)
     if reader.micro and source.startswith("micro/") and source != "micro/":
         return None
+
     if not source.startswith("file:"):
         return find_split_file(reader, source, part)
+
+    # one file is the part train; others need {part} in the name
     if part != "train" and "{part}" not in source:
         raise InputError(
             f"{source} has no part {part!r}: name it file:PATH with {{part}} in it, as in "

@@ -104,10 +104,12 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
     """
     defaults = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
     options = sources.merge_parameters(source, parameters, defaults | reader.options(source))
+
     if options["seed"] is not None and (type(options["seed"]) is not int or options["seed"] < 0):
         raise InputError(
             f"seed={options['seed']!r}: give a whole number, or none for the first records"
         )
+
     for name in options.keys() - {"seed"}:
         if type(options[name]) is not bool:
             raise InputError(f"{name}={options[name]!r}: choose True or False")
@@ -146,14 +148,17 @@ def load_records(
     """
     reader = get_reader(task)
     path = locate_records(task, source, part)
+
     if type(size) is not int or size < 0:
         raise InputError(f"size={size!r}: give a count, or 0 for all")
     if path is None and not size:
         raise InputError(
             f"size=0: the microworld has no end, so say how many records of {source} to make"
         )
+
     if path is None:
         return reader.micro(source.removeprefix("micro/"), part, size, **parameters)
+
     options = check_file_parameters(reader, source, parameters)
 
     def read(path):
@@ -200,6 +205,7 @@ def records_digest(
     paths = [locate_records(task, source, name) for name in parts]
     if paths[0] is None:
         return "generated"
+
     digests = [sources.source_digest(f"file:{path}") for path in paths]
     if len(digests) == 1:
         return digests[0]
@@ -258,6 +264,7 @@ class RecordsSpec:
     transforms: tuple[str, ...] = ()
 
     def __post_init__(self):
+        """Check the task, the stage of a subclass and the transforms."""
         require(
             self.task in spec_readers(self),
             f"task={self.task!r}: choose {' or '.join(spec_readers(self))}",
@@ -317,6 +324,7 @@ def make_records(specs, folders, store, progress):
                 return transform_strings(chain, [text])[0]
 
             records = map_text(records, transform, reader.columns)
+
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
 
@@ -354,6 +362,8 @@ def count_records(spec: RecordsSpec) -> int | None:
     """
     if spec.size:
         return spec.size
+
+    # a part of a file: read it
     try:
         return len(
             load_records(

@@ -55,12 +55,14 @@ def locate_source(source: str) -> Path | None:
         For an unknown kind of source or a missing file.
     """
     kind, _, name = source.partition(":" if source.startswith("file:") else "/")
+
     if name and kind == "micro":
         return None
     if name and kind == "file":
         return Path(name).expanduser()
     if name and kind in TEXT_FOLDERS:
         return find_data_file(f"{source}.{TEXT_FOLDERS[kind]}")
+
     raise InputError(
         f"source {source!r} is not known: name micro/LANGUAGE, bible/EDITION, text/LANGUAGE or file:PATH "
         "(`xlingual data list` shows what is here)"
@@ -83,6 +85,7 @@ def source_parts(source: str) -> list[str]:
 # %% ../../nbs/lib/2050_sources.ipynb #ccfbe82b
 @lru_cache(maxsize=None)
 def _sha256(path: str, size: int, modified: int) -> str:
+    """SHA-256 of a file's bytes, computed once for each size and time of change."""
     with open(path, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
@@ -109,9 +112,11 @@ def source_digest(source: str) -> str:
     parts = source_parts(source)
     if len(parts) > 1:
         return hashlib.sha256(" ".join(map(source_digest, parts)).encode()).hexdigest()
+
     path = locate_source(source)
     if path is None:
         return "generated"
+
     try:
         stat = path.stat()
     except OSError as e:
@@ -206,6 +211,7 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
         Part i of verse V has the alignment id `V/i`.
     """
     split_verse = SPLITS[split]
+
     documents = []
     ids = []
     for d, document in enumerate(corpus.documents):
@@ -216,6 +222,7 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
             for key, parts in zip(corpus.ids[d], pieces):
                 keys += [f"{key}/{i}" for i in range(len(parts))]
             ids.append(tuple(keys))
+
     return Corpus(corpus.language, tuple(documents), None if corpus.ids is None else tuple(ids))
 
 # %% ../../nbs/lib/2050_sources.ipynb #75af0456
@@ -244,11 +251,13 @@ def holdout_split(corpus: Corpus, part: str, holdout: int, source: str) -> Corpu
             f"{source} has no part {part!r}: name another source for it, or set holdout=N, "
             "which makes the last N sentences the part dev"
         )
+
     if holdout >= len(corpus):
         raise InputError(
             f"holdout={holdout} leaves nothing of {source} to train on: "
             f"it has {len(corpus)} sentences; take fewer"
         )
+
     first = len(corpus) - holdout
     return corpus.select((i < first) == (part == "train") for i in range(len(corpus)))
 
@@ -282,12 +291,15 @@ def merge_parameters(source: str, parameters: dict, defaults: dict) -> dict:
             raise InputError(
                 f"parameter {key!r} does not apply to {source}: choose from {', '.join(sorted(defaults))}"
             )
+
         if key in COUNT_PARAMETERS and value is not None and (type(value) is not int or value < 0):
             raise InputError(f"{key}={value!r}: give a count, 0 or more")
+
         if key == "split" and value not in (None, False, *SPLITS):
             raise InputError(
                 f"split={value!r}: choose True (sentences), 'clauses', 'phrases' or False (whole verses)"
             )
+
     return defaults | parameters
 
 # %% ../../nbs/lib/2050_sources.ipynb #e76fecb1
@@ -376,11 +388,15 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
             own_parameters = applicable_parameters(name, parameters)
             corpora.append(load_corpus(name, part, **own_parameters))
         return concatenate_corpora(corpora)
+
+    # the microworld, which is generated
     path = locate_source(source)
     if path is None:
         from xlingual_nb import microworld
 
         return microworld.corpus(source.partition("/")[2], part=part, **parameters)
+
+    # a file, with the parameters that apply to it
     has_verses = is_verse_file(path)
     defaults = {
         "language": re.split(r"[-._]", path.name)[0],  # en of en-kjv.tsv
@@ -390,6 +406,7 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
     settings = merge_parameters(source, parameters, defaults)
     read = read_bible if has_verses else read_plain_text
     corpus = read(path, settings["language"])
+
     # the order matters: sentences are split before their words are counted
     if settings.get("books"):
         corpus = select_books(corpus, settings["books"])
@@ -398,6 +415,7 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
     corpus = corpus.filter(settings["max_words"], settings["min_words"] or 0)
     if settings["sentences"]:
         corpus = corpus.take(settings["sentences"])
+
     if not len(corpus):
         raise InputError(f"nothing is left of {source} under {parameters}: loosen them")
     return holdout_split(corpus, part, settings["holdout"] or 0, source)
@@ -409,14 +427,17 @@ def available_sources():
     from xlingual_nb.microworld.typology import PRESETS
 
     rows = [(f"micro/{name}", name, "generated", "", 0) for name in PRESETS]
-    for kind, end in TEXT_FOLDERS.items():
-        for path in sorted((data_folder() / kind).glob(f"*.{end}*")) if data_folder() else ():
-            if m := re.fullmatch(rf"(.+)\.{end}(\.gz)?", path.name):
-                language = re.split(r"[-._]", m[1])[0]
-                reader = "verses" if kind == "bible" else "plain"
-                rows.append(
-                    (f"{kind}/{m[1]}", language, reader, f"{kind}/{path.name}", path.stat().st_size)
-                )
+    for kind, suffix in TEXT_FOLDERS.items():
+        paths = sorted((data_folder() / kind).glob(f"*.{suffix}*")) if data_folder() else ()
+        reader = "verses" if kind == "bible" else "plain"
+        for path in paths:
+            match = re.fullmatch(rf"(.+)\.{suffix}(\.gz)?", path.name)
+            if not match:
+                continue
+            name = match[1]
+            language = re.split(r"[-._]", name)[0]  # en of en-kjv
+            file = f"{kind}/{path.name}"
+            rows.append((f"{kind}/{name}", language, reader, file, path.stat().st_size))
     return pd.DataFrame(rows, columns=["source", "language", "kind", "file", "size"])
 
 # %% ../../nbs/lib/2050_sources.ipynb #901e74e9
@@ -467,13 +488,11 @@ def load_spec(spec: CorpusSpec) -> Corpus:
     return load_corpus(spec.source, part=spec.part, **dict(spec.parameters))
 
 
-MAX_COUNTED_SENTENCES = (
-    10_000  # sentences of generated text that are counted: what comes after is like them
-)
+MAX_COUNTED_SENTENCES = 10_000  # of generated text, which goes on as it begins
 
 
 def counting_sample(spec: CorpusSpec) -> tuple[CorpusSpec, float]:
-    """What is counted of a text to know its size.
+    """The part of a text that is counted to estimate the size of all of it.
 
     Parameters
     ----------
@@ -482,19 +501,19 @@ def counting_sample(spec: CorpusSpec) -> tuple[CorpusSpec, float]:
     Returns
     -------
     spec : CorpusSpec
-        A shorter one for a long generated text, else the same.
+        The first `MAX_COUNTED_SENTENCES` of a long generated text; any other text as it is.
     factor : float
         By which the text is longer.
     """
-    settings = dict(spec.parameters)
-    if (
-        not spec.source.startswith("micro/")
-        or (settings.get("sentences") or 0) <= MAX_COUNTED_SENTENCES
-    ):
+    parameters = dict(spec.parameters)
+    n_sentences = parameters.get("sentences") or 0
+    is_generated = spec.source.startswith("micro/")
+    if not is_generated or n_sentences <= MAX_COUNTED_SENTENCES:
         return spec, 1.0
-    return replace(
-        spec, parameters=tuple((settings | {"sentences": MAX_COUNTED_SENTENCES}).items())
-    ), settings["sentences"] / MAX_COUNTED_SENTENCES
+
+    parameters["sentences"] = MAX_COUNTED_SENTENCES
+    sample = replace(spec, parameters=tuple(parameters.items()))
+    return sample, n_sentences / MAX_COUNTED_SENTENCES
 
 
 @lru_cache(maxsize=256)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ENDS', 'ENTITY_TAG', 'DOCUMENT_START', 'NLI_COLUMNS', 'NUMBERED_LABELS', 'NO_LABEL', 'LABEL_NAMES', 'SEPARATORS',
-           'CONLLU', 'LayoutError', 'Conversion', 'changed', 'count_of', 'split_columns', 'tag_bigrams', 'is_iob1',
-           'is_iob2', 'bio_tags', 'is_tag', 'are_comments', 'read_ner_columns', 'read_table', 'find_columns',
+           'CONLLU', 'LayoutError', 'Conversion', 'changed', 'count_of', 'split_columns', 'tag_bigrams', 'is_iob2',
+           'bio_tags', 'is_tag', 'are_comments', 'ner_columns', 'read_ner_columns', 'read_table', 'find_columns',
            'labelled_pairs', 'read_nli_table', 'read_nli_columns', 'separated_words', 'read_dictionary_columns',
            'read_conllu_columns']
 
@@ -119,21 +119,6 @@ def tag_bigrams(sentences: list[list[str]]) -> set[tuple[str, str]]:
     return bigrams
 
 
-def is_iob1(bigrams: set[tuple[str, str]]) -> bool:
-    """Whether B- occurs only where an entity directly follows another of its type.
-
-    Parameters
-    ----------
-    bigrams : set of (str, str)
-        Of `tag_bigrams`.
-
-    Returns
-    -------
-    bool
-    """
-    return all(tag[:2] != "B-" or previous[2:] == tag[2:] for previous, tag in bigrams)
-
-
 def is_iob2(bigrams: set[tuple[str, str]]) -> bool:
     """Whether every entity begins with B-.
 
@@ -150,7 +135,7 @@ def is_iob2(bigrams: set[tuple[str, str]]) -> bool:
 
 
 def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
-    """Tagging scheme of some sentences, and their tags in BIO (IOB2).
+    """The tagging scheme of some sentences, and their tags in BIO (IOB2).
 
     Parameters
     ----------
@@ -166,6 +151,8 @@ def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
     entity_tags = {tag for _, tag in bigrams if tag != "O"}
     if not all(map(ENTITY_TAG.fullmatch, entity_tags)):
         return None
+
+    # schemes that mark the ends of entities too: each letter has its counterpart in BIO
     prefixes = {tag[0] for tag in entity_tags}
     if prefixes & set(ENDS):
         scheme = "IOBES" if prefixes & {"E", "S"} else "BILOU"
@@ -173,16 +160,20 @@ def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
             scheme = "BMES"
         bio = [[ENDS.get(tag[0], tag[0]) + tag[1:] for tag in tags] for tags in sentences]
         return (scheme, bio) if is_iob2(tag_bigrams(bio)) else None
+
     if is_iob2(bigrams):
         return "BIO", sentences
-    if not is_iob1(bigrams):
+    # IOB1: an entity begins with I-, unless it follows another of its type
+    is_iob1 = all(tag[:2] != "B-" or previous[2:] == tag[2:] for previous, tag in bigrams)
+    if not is_iob1:
         return None
     bio = []
     for tags in sentences:
-        bio.append([])
+        bio_of_sentence = []
         for previous, tag in zip(["O", *tags], tags):
-            opens = tag[:1] == "I" and previous[2:] != tag[2:]
-            bio[-1].append("B" + tag[1:] if opens else tag)
+            is_beginning = tag[:1] == "I" and previous[2:] != tag[2:]
+            bio_of_sentence.append("B" + tag[1:] if is_beginning else tag)
+        bio.append(bio_of_sentence)
     return "IOB1", bio
 
 
@@ -223,6 +214,37 @@ def are_comments(lines: list[str], rows: list[list[str]], width: int) -> list[bo
     return marks
 
 
+def ner_columns(rows: list[list[str]]) -> tuple[int, int, list[str]]:
+    """The columns of tokens and of tags in a file of named entities.
+
+    Parameters
+    ----------
+    rows : list of list of str
+        Columns of each line, equally many; none for a blank line.
+
+    Returns
+    -------
+    token_column, tag_column : int
+        The last column has the tags where nothing says otherwise.
+    notes : list of str
+        What is unusual about them.
+    """
+    rows = [row for row in rows if row]
+    width = len(rows[0])
+    is_numbered = width > 2 and all(row[0].isdecimal() for row in rows)
+    # GermEval has a number, a token, the outer and the inner tag
+    has_outer_tags = is_numbered and width > 3 and all(is_tag(row[2]) for row in rows)
+    if has_outer_tags:
+        return 1, 2, ["GermEval, the outer names"]
+    if is_numbered:
+        return 1, -1, ["numbered tokens"]
+
+    is_tag_first = width == 2 and all(is_tag(row[0]) for row in rows)
+    if is_tag_first and not all(is_tag(row[1]) for row in rows):
+        return 1, 0, ["the tag first"]
+    return 0, -1, []
+
+
 def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     """CoNLL-2002, CoNLL-2003, GermEval and WikiANN: columns with tokens and tags among them.
 
@@ -238,32 +260,28 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     list of Conversion
         Empty for another layout, and for this project's own.
     """
-    rows, parted_by = split_columns(lines)
+    rows, separator = split_columns(lines)
     widths = Counter(len(r) for r, line in zip(rows, lines) if r and not line.startswith("#"))
     width = widths.most_common(1)[0][0] if widths else 0
     is_comment = are_comments(lines, rows, width)
-    # Comments are dropped, not blanked: a blank line would end the sentence.
+    # comments are dropped, not blanked: a blank line would end the sentence
     rows = [row for row, drop in zip(rows, is_comment) if not drop]
     if width < 2 or any(len(row) not in (0, width) for row in rows):
         return []
-    is_numbered = all(row[0].isdecimal() for row in rows if row) and width > 2
-    has_outer_tags = is_numbered and width > 3 and all(is_tag(row[2]) for row in rows if row)
-    is_tag_first = width == 2 and all(is_tag(row[0]) for row in rows if row)
-    is_tag_first &= not all(is_tag(row[1]) for row in rows if row)
-    token_at = 1 if is_numbered or is_tag_first else 0
-    tag_at = 2 if has_outer_tags else -1
-    if is_tag_first:
-        tag_at = 0
-    sentences = [[]]
-    n_starts = 0
+    token_column, tag_column, notes = ner_columns(rows)
+
+    # sentences end at blank lines, and at the line that starts a document
+    sentences = [[]]  # (token, tag)
+    n_documents = 0
     for row in rows:
-        is_start = bool(row) and row[token_at] == DOCUMENT_START
-        n_starts += is_start
-        if not row or is_start:
+        is_document_start = bool(row) and row[token_column] == DOCUMENT_START
+        n_documents += is_document_start
+        if not row or is_document_start:
             sentences.append([])
         else:
-            sentences[-1].append((row[token_at].strip(), row[tag_at].strip()))
+            sentences[-1].append((row[token_column].strip(), row[tag_column].strip()))
     sentences = [sentence for sentence in sentences if sentence]
+
     tokens = [token for token, _ in chain.from_iterable(sentences)]
     prefix = f"{language}:"
     has_prefix = bool(tokens) and all(token.startswith(prefix) for token in tokens)
@@ -271,28 +289,26 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     if not all(tokens) or scheme_and_tags is None:
         return []
     scheme, tags = scheme_and_tags
-    parts = []
-    if is_numbered:
-        parts.append("GermEval, the outer names" if has_outer_tags else "numbered tokens")
-    if is_tag_first:
-        parts.append("the tag first")
-    parts.append(f"{width} columns parted by {parted_by}")
-    if n_starts:
-        parts.append(f"{DOCUMENT_START} lines")
-    if any(is_comment):
-        parts.append("comments")
-    if has_prefix:
-        parts.append(f"tokens after {prefix}")
-    parts.append(scheme)
-    is_ours = (width, parted_by, scheme) == (2, "tabs", "BIO")
-    if is_ours and not (n_starts or any(is_comment) or has_prefix or is_tag_first):
+
+    # this project's own layout needs no conversion
+    is_unusual = bool(notes or n_documents or any(is_comment) or has_prefix)
+    if (width, separator, scheme) == (2, "tabs", "BIO") and not is_unusual:
         return []
-    new = []
+    notes.append(f"{width} columns parted by {separator}")
+    if n_documents:
+        notes.append(f"{DOCUMENT_START} lines")
+    if any(is_comment):
+        notes.append("comments")
+    if has_prefix:
+        notes.append(f"tokens after {prefix}")
+    notes.append(scheme)
+
+    converted = []
     for sentence, bio in zip(sentences, tags):
         for (token, _), tag in zip(sentence, bio):
-            new.append(f"{token.removeprefix(prefix) if has_prefix else token}\t{tag}")
-        new.append("")
-    return [Conversion(", ".join(parts), new[:-1])]
+            converted.append(f"{token.removeprefix(prefix) if has_prefix else token}\t{tag}")
+        converted.append("")
+    return [Conversion(", ".join(notes), converted[:-1])]
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #379ae22c
 NLI_COLUMNS = {
@@ -331,15 +347,23 @@ def read_table(lines: list[str]) -> tuple[list[dict], str] | None:
             return [dict(json.loads(line)) for line in lines], "JSON lines"
         except (ValueError, TypeError):
             return None
+
     separator = "\t" if lines and "\t" in lines[0] else ","
     quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
     rows = list(csv.reader(lines, delimiter=separator, quoting=quoting))
-    if not rows or len(set(rows[0])) != len(rows[0]) or any(len(r) > len(rows[0]) for r in rows):
+    if not rows:
         return None
-    rows = [row + [""] * (len(rows[0]) - len(row)) for row in rows]
-    names = [name.strip().lower() for name in rows[0]]
-    what = "a header" if separator == "\t" else "a header, commas"
-    return [dict(zip(names, row)) for row in rows[1:]], what
+    header = rows[0]
+    has_repeated_names = len(set(header)) != len(header)
+    if has_repeated_names or any(len(row) > len(header) for row in rows):
+        return None
+
+    names = [name.strip().lower() for name in header]
+    records = []
+    for row in rows[1:]:
+        missing = [""] * (len(header) - len(row))
+        records.append(dict(zip(names, row + missing)))
+    return records, "a header" if separator == "\t" else "a header, commas"
 
 
 def find_columns(record: dict, wanted: dict[str, tuple[str, ...]]) -> list[str] | None:
@@ -361,13 +385,14 @@ def find_columns(record: dict, wanted: dict[str, tuple[str, ...]]) -> list[str] 
 
 
 def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
-    """Readings of sentence pairs with labels.
+    """Sentence pairs with NLI labels in this project's layout.
 
     Parameters
     ----------
     rows : list of (str, str, str)
         Premise, hypothesis and label.
     layout : str
+        Of the file, for people.
 
     Returns
     -------
@@ -378,19 +403,25 @@ def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
     n_without = sum(label == NO_LABEL for _, _, label in rows)
     rows = [row for row in rows if row[2] != NO_LABEL]
     omitted = count_of(n_without, "pairs without a gold label")
-    tables = {layout: LABEL_NAMES}
-    if rows and all(label in ("0", "1", "2") for _, _, label in rows):
-        tables = {
-            ", ".join(filter(None, (layout, name))): dict(zip("012", order))
-            for name, order in NUMBERED_LABELS.items()
-        }
-    row_labels = {label for *_, label in rows}
-    if not rows or not all(row_labels <= table.keys() for table in tables.values()):
+    if not rows:
         return []
-    return [
-        Conversion(name, [f"{a}\t{b}\t{table[label]}" for a, b, label in rows], omitted)
-        for name, table in tables.items()
-    ]
+
+    # what labels may mean: {name of the reading: {label in the file: label}}
+    labels = {label for _, _, label in rows}
+    readings = {layout: LABEL_NAMES}
+    if labels <= {"0", "1", "2"}:
+        readings = {}
+        for numbering, label_names in NUMBERED_LABELS.items():
+            name = f"{layout}, {numbering}" if layout else numbering
+            readings[name] = dict(zip("012", label_names))
+    if not all(labels <= meanings.keys() for meanings in readings.values()):
+        return []
+
+    conversions = []
+    for name, meanings in readings.items():
+        lines = [f"{first}\t{second}\t{meanings[label]}" for first, second, label in rows]
+        conversions.append(Conversion(name, lines, omitted))
+    return conversions
 
 
 def read_nli_table(lines: list[str], language: str) -> list[Conversion]:
@@ -413,23 +444,29 @@ def read_nli_table(lines: list[str], language: str) -> list[Conversion]:
     LayoutError
         If XNLI has no pairs of the language.
     """
-    if not (table := read_table(lines)) or not table[0]:
+    table = read_table(lines)
+    if not table or not table[0]:
         return []
-    records, what = table
-    if not (names := find_columns(records[0], NLI_COLUMNS)):
+    records, kind_of_table = table
+    names = find_columns(records[0], NLI_COLUMNS)
+    if not names:
         return []
-    name = "MultiNLI" if "sentence1" in records[0] else "premise, hypothesis and label"
+
+    layout = "MultiNLI" if "sentence1" in records[0] else "premise, hypothesis and label"
     if "language" in records[0]:
-        name = "XNLI"
-        languages = sorted({str(r["language"]) for r in records})
-        records = [r for r in records if r["language"] == language]
+        layout = "XNLI"
+        languages = sorted({str(record["language"]) for record in records})
+        records = [record for record in records if record["language"] == language]
         if not records:
             raise LayoutError(
-                f"XNLI with {what} has pairs of {', '.join(languages)} and none of {language!r}: call the "
-                "file after one of these"
+                f"XNLI with {kind_of_table} has pairs of {', '.join(languages)} and none of {language!r}: call "
+                "the file after one of these"
             )
-    rows = [tuple(" ".join(str(r[n]).split()) for n in names) for r in records]
-    return labelled_pairs(rows, f"{name} with {what}")
+
+    rows = []
+    for record in records:
+        rows.append(tuple(" ".join(str(record[name]).split()) for name in names))
+    return labelled_pairs(rows, f"{layout} with {kind_of_table}")
 
 
 def read_nli_columns(lines: list[str], language: str) -> list[Conversion]:
@@ -450,33 +487,41 @@ def read_nli_columns(lines: list[str], language: str) -> list[Conversion]:
     filled = [line for line in lines if line.strip()]
     if not filled or not all("\t" in line for line in filled):
         return []
-    parts = ["blank lines"] if len(filled) < len(lines) else []
+    notes = ["blank lines"] if len(filled) < len(lines) else []
     is_quoted = all(re.fullmatch(r'"[^\t]*"(\t"[^\t]*")*', line) for line in filled)
+    if is_quoted:
+        notes.append("quotes")
     quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    rows = [[c.strip() for c in r] for r in csv.reader(filled, delimiter="\t", quoting=quoting)]
-    parts += ["quotes"] if is_quoted else []
+    rows = []
+    for cells in csv.reader(filled, delimiter="\t", quoting=quoting):
+        rows.append([cell.strip() for cell in cells])
+
+    # three columns: premise, hypothesis and label
     if all(len(row) > 3 and not any(row[3:]) for row in rows):
         rows = [row[:3] for row in rows]
-        parts.append("tabs at the end of a line")
+        notes.append("tabs at the end of a line")
     if all(len(row) == 4 and row[0].isdecimal() for row in rows):
         rows = [row[1:] for row in rows]
-        parts.append("numbered")
+        notes.append("numbered")
     if any(len(row) != 3 or not all(row) for row in rows):
         return []
-    labels = {*LABEL_NAMES, NO_LABEL}
-    if all(row[0] in labels for row in rows) and not all(row[2] in labels for row in rows):
+    known_labels = {*LABEL_NAMES, NO_LABEL}
+    is_first = all(row[0] in known_labels for row in rows)
+    is_last = all(row[2] in known_labels for row in rows)
+    if is_first and not is_last:
         rows = [[*row[1:], row[0]] for row in rows]
-        parts.append("the label first")
-    conversions = labelled_pairs(rows, ", ".join(parts))
-    found_labels = {row[2] for row in rows}
-    if found_labels & {"contradictory", NO_LABEL}:
-        parts.append("XNLI's labels")
-    elif found_labels <= {label[0] for label in LABELS}:
-        parts.append("labels by their first letter")
+        notes.append("the label first")
+
+    conversions = labelled_pairs(rows, ", ".join(notes))
+    labels = {row[2] for row in rows}
+    if labels & {"contradictory", NO_LABEL}:
+        notes.append("XNLI's labels")
+    elif labels <= {label[0] for label in LABELS}:
+        notes.append("labels by their first letter")
     if len(conversions) == 1:
-        name = ", ".join(parts if len(parts) > 1 else ["three columns", *parts])
-        conversions = [conversions[0]._replace(layout=name)]
-    return [one for one in conversions if one.lines != lines]
+        layout = ", ".join(notes if len(notes) > 1 else ["three columns", *notes])
+        conversions = [conversions[0]._replace(layout=layout)]
+    return [conversion for conversion in conversions if conversion.lines != lines]
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #cdb10db2
 SEPARATORS = ("|||", "->", "=", ";", ",")  # of word pairs
@@ -519,9 +564,10 @@ def read_dictionary_columns(lines: list[str], language: str) -> list[Conversion]
         Two for pairs with blanks inside, where either blank may separate the two words.
     """
     rows, parted_by = split_columns(lines)
-    separated, sign = separated_words(lines)
-    if separated:
-        rows, parted_by = separated, f"'{sign}'"
+    rows_by_sign, sign = separated_words(lines)
+    if rows_by_sign:
+        rows = rows_by_sign
+        parted_by = f"'{sign}'"
     rows = [[cell.strip() for cell in row] for row in rows if row]
     is_quoted = all(re.fullmatch('"[^"]+"', cell) for cell in chain.from_iterable(rows))
     if is_quoted:
@@ -534,24 +580,29 @@ def read_dictionary_columns(lines: list[str], language: str) -> list[Conversion]
         return re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell) is not None
 
     has_weights = all(len(row) == 3 and is_number(row[2]) for row in rows)
-    rows = [row[:2] for row in rows] if has_weights else rows
+    if has_weights:
+        rows = [row[:2] for row in rows]
     pairs = [row for row in rows if len(row) == 2]
     if parted_by == "blanks" and len(pairs) < len(rows):
+        # the line does not say which blank separates the two words
         odd = next(row for row in rows if len(row) != 2)
-        # The line does not say which blank separates the two words.
         return [
             Conversion(f"{' '.join(odd[:at])!r} and {' '.join(odd[at:])!r}", [str(at)])
             for at in (1, len(odd) - 1)
         ]
     if len(pairs) < len(rows):
         return []
+
+    # a dictionary has words; phrases are left out
     words = [pair for pair in pairs if not any(" " in word for word in pair)]
     omitted = count_of(len(pairs) - len(words), "phrases of several words")
-    if not words or not (has_weights or omitted or is_quoted or separated):
+    is_ours = not (has_weights or omitted or is_quoted or rows_by_sign)
+    if not words or is_ours:
         return []
-    name = "word pairs with a weight" if has_weights else f"word pairs parted by {parted_by}"
-    name += " and in quotes" if is_quoted else ""
-    return [Conversion(name, [" ".join(pair) for pair in words], omitted)]
+    layout = "word pairs with a weight" if has_weights else f"word pairs parted by {parted_by}"
+    if is_quoted:
+        layout += " and in quotes"
+    return [Conversion(layout, [" ".join(pair) for pair in words], omitted)]
 
 
 CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
@@ -572,23 +623,26 @@ def read_conllu_columns(lines: list[str], language: str) -> list[Conversion]:
     list of Conversion
         Empty for another layout, and for plain CoNLL-U.
     """
-    declared = next((l for l in lines if l.startswith("# global.columns")), "")
+    # CoNLL-U Plus names its columns in a comment
+    declared = next((line for line in lines if line.startswith("# global.columns")), "")
     columns = declared.partition("=")[2].split() or CONLLU
-    parts = ["CoNLL-U Plus"] if columns != CONLLU else []
     has_tabs = any("\t" in line for line in lines)
-    parts += [] if has_tabs else ["columns parted by blanks"]
-    new = []
+    notes = ["CoNLL-U Plus"] if columns != CONLLU else []
+    if not has_tabs:
+        notes.append("columns parted by blanks")
+
+    converted = []
     for line in lines:
         if not line.strip() or line.startswith("#"):
             if line != declared or columns == CONLLU:
-                new.append(line)
+                converted.append(line)
             continue
         cells = dict(zip(columns, line.split("\t" if has_tabs else None)))
         if len(cells) != len(columns):
             return []
         row = [cells.get(name, "_") for name in CONLLU]
-        if row[3] == "CONJ":
+        if row[3] == "CONJ":  # the UPOS of version 1
             row[3] = "CCONJ"
-            parts += ["Universal Dependencies 1"]
-        new.append("\t".join(row))
-    return changed(", ".join(dict.fromkeys(parts)), lines, new) if parts else []
+            notes.append("Universal Dependencies 1")
+        converted.append("\t".join(row))
+    return changed(", ".join(dict.fromkeys(notes)), lines, converted) if notes else []

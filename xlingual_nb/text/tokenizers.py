@@ -142,8 +142,11 @@ def build_wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     -------
     tokenizers.Tokenizer
     """
-    t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    t.normalizer = normalizers.Sequence(
+    tokenizer = Tokenizer(
+        models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
+    )
+
+    tokenizer.normalizer = normalizers.Sequence(
         [
             normalizers.NFC(),
             normalizers.BertNormalizer(
@@ -151,16 +154,18 @@ def build_wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
             ),
         ]
     )
-    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    # a tokenizer to be trained gets the special tokens from its trainer
     if vocabulary:
-        t.add_special_tokens(list(SPECIALS))
-        t.post_processor = processors.TemplateProcessing(
+        tokenizer.add_special_tokens(list(SPECIALS))
+        tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(s, vocabulary[s]) for s in ("[CLS]", "[SEP]")],
+            special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
         )
-    t.encode_special_tokens = True
-    return t
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 # %% ../../nbs/lib/2020_tokenizers.ipynb #bb600302
 def basic_tokenize(sentences: Iterable[str]) -> Iterator[list[str]]:
@@ -236,6 +241,7 @@ def alphabet(
         continuations.update(word[1:])
         for letter in word:
             counts[letter] += n
+
     min_count = min_share * sum(counts.values())
     letters = []
     for letter, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -244,6 +250,7 @@ def alphabet(
         if max_letters < 0 or n < min_count:
             break
         letters.append(letter)
+
     if not letters:
         raise InputError(
             f"vocabulary size {size} leaves no room for letters: take some hundreds more"
@@ -315,6 +322,7 @@ def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
     """
     sentences = list(sentences)
     words = count_words(sentences)
+
     # rare letters are left out first, and put back where the vocabulary is not filled
     for min_share in (1e-5, 0.0):
         letters, inner = alphabet(words, size - len(SPECIALS), min_share)
@@ -333,6 +341,7 @@ def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
             tokenizer = build_wordpiece({})
             spellable = spellable_text(sentences, letters)
             tokenizer.train_from_iterator(spellable, trainers.WordPieceTrainer(**options))
+
         if tokenizer.get_vocab_size() >= size:
             break
     return build_wordpiece(tokenizer.get_vocab())
@@ -384,6 +393,7 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
     remaining = iter(sentences)
     ids = [np.empty(0, np.int32)]
     lengths = []
+
     # "[SEP]" in a text is five characters, no special token
     was_literal = tokenizer.encode_special_tokens
     tokenizer.encode_special_tokens = True
@@ -392,6 +402,7 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
         rows = [encoding.ids for encoding in encodings]
         lengths += map(len, rows)
         ids.append(np.fromiter(chain.from_iterable(rows), np.int32))
+
     tokenizer.encode_special_tokens = was_literal
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
     return Encoded(np.concatenate(ids), starts)
@@ -438,6 +449,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder) -> None:
     """
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
+
     config = dict(
         tokenizer_class="PreTrainedTokenizerFast",
         do_lower_case=False,
@@ -446,6 +458,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder) -> None:
         **names,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
+
     write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
@@ -472,13 +485,15 @@ def read_tokenizer(folder) -> Tokenizer:
             f"{path} does not exist: "
             "name a folder with a fast tokenizer, or save it there with save_pretrained"
         )
+
     try:
-        t = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as e:
         raise InputError(
             f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again"
         ) from None
-    t.no_padding()
-    t.no_truncation()
-    t.encode_special_tokens = True
-    return t
+
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -128,12 +128,16 @@ def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
         words = sentence.split()
         word_ids += [number_of.setdefault(word, len(number_of)) for word in words]
         lengths.append(len(words))
+
     word_ids = np.array(word_ids, np.int64)
     lengths = np.array(lengths, np.int64)
+
     # every word is replaced by that of a random position of the text, sentence lengths stay
     rows = np.repeat(np.arange(len(lengths)), lengths)
     bits = random_bits(("unigram", seed), rows, concatenated_ranges(lengths))
     positions = bounded_integers(len(word_ids), bits)
+
+    # put the words together again, sentence by sentence, document by document
     types = list(number_of)
     sampled_words = iter([types[number] for number in word_ids[positions].tolist()])
     sentences = iter([" ".join(islice(sampled_words, n)) for n in lengths.tolist()])
@@ -331,16 +335,20 @@ def parse_transform(written: str, table: dict):
     InputError
         For an unknown name, or values that are too few, too many or out of range.
     """
+    # name and values: "permute" and ["0.5"]
     match = re.fullmatch(r"(\w+)(?:\((.*)\))?", written)
     name = match[1] if match else written
     arguments = match[2].split(",") if match and match[2] is not None else []
     if name not in table:
         raise InputError(_unknown_transform(written, name, table))
+
+    # as many values as the function has parameters, those with a default at will
     parameters = transform_parameters(table[name])
     n_required = sum(parameter.default is parameter.empty for parameter in parameters.values())
     if not n_required <= len(arguments) <= len(parameters):
         signature = transform_signature(name, table[name])
         raise InputError(f"transform {written!r} has {len(arguments)} values: write {signature}")
+
     values = {}
     for parameter, text in zip(parameters, arguments):
         values[parameter] = _parse_number(written, parameter, text)
@@ -359,12 +367,16 @@ def _unknown_transform(written: str, name: str, table: dict) -> str:
 
 
 def _parse_number(written: str, name: str, text: str):
-    """One value in brackets as a number within its range."""
+    """One value of a transform, such as `0.5` of `permute(0.5)`, as a number.
+
+    `RANGES` has the least and the greatest value of the parameter `name`, in its type.
+    """
     low, high = RANGES[name]
     try:
         number = type(low)(text)
     except ValueError:
         number = None
+
     if number is None or not low <= number <= high:
         kind = "whole number" if isinstance(low, int) else "number"
         raise InputError(

@@ -71,7 +71,7 @@ EBIBLE_LINES = 41_899
 
 
 def verse_cells(line: str) -> tuple[str, str, str, bool, str] | None:
-    """Parts of a line that names its verse.
+    """Book, chapter, verse and text of a line that begins with the name of its verse.
 
     Parameters
     ----------
@@ -83,13 +83,19 @@ def verse_cells(line: str) -> tuple[str, str, str, bool, str] | None:
         Book (USFM), chapter, verse, whether it is the first of a range, and text; None for
         another line.
     """
-    if match := NUMBERED_VERSE.fullmatch(line):
+    # verses by number: 40005003 is MAT 5:3
+    match = NUMBERED_VERSE.fullmatch(line)
+    if match:
         book = int(match[1]) - 1
-        return (USFM[book], match[2], match[3], False, match[4]) if 0 <= book < len(USFM) else None
-    if not (match := VERSE_NAME.fullmatch(line)):
+        is_book = 0 <= book < len(USFM)
+        return (USFM[book], match[2], match[3], False, match[4]) if is_book else None
+
+    # verses by name: `Matt 5:3`, `MAT.5.3`; unknown books keep codes that look like USFM's
+    match = VERSE_NAME.fullmatch(line)
+    if not match:
         return None
-    other = match[1] if re.fullmatch("[0-9A-Z]{3}", match[1]) else None
-    book = BOOKS.get(match[1].replace(" ", "").lower(), other)
+    code = match[1] if re.fullmatch("[0-9A-Z]{3}", match[1]) else None
+    book = BOOKS.get(match[1].replace(" ", "").lower(), code)
     return (book, match[2], match[3], bool(match[4]), match[5]) if book else None
 
 
@@ -107,14 +113,19 @@ def verse_table(lines: list[str]) -> list[str]:
         The verse, a tab, its text; empty for another file.
     """
     table = read_table(lines) if lines[0][:1].isalpha() else None
-    if not table or not table[0] or not (names := find_columns(table[0][0], VERSE_COLUMNS)):
+    if not table or not table[0]:
         return []
-    new = []
-    for record in table[0]:
+    records, _ = table
+    names = find_columns(records[0], VERSE_COLUMNS)
+    if not names:
+        return []
+
+    rows = []
+    for record in records:
         book, chapter, verse, text = [str(record[name]).strip() for name in names]
         is_number = book.isdecimal() and 0 < int(book) <= len(USFM)
-        new.append(f"{USFM[int(book) - 1] if is_number else book} {chapter}:{verse}\t{text}")
-    return new
+        rows.append(f"{USFM[int(book) - 1] if is_number else book} {chapter}:{verse}\t{text}")
+    return rows
 
 
 def read_verses(lines: list[str], language: str) -> list[Conversion]:
@@ -134,25 +145,32 @@ def read_verses(lines: list[str], language: str) -> list[Conversion]:
     """
     table = verse_table(lines)
     named = [line for line in table or lines if line.strip() and not line.startswith("#")]
-    cells = [verse_cells(line) for line in named]
-    if not cells or None in cells:
+    verses = [verse_cells(line) for line in named]
+    if not verses or None in verses:
         return []
-    shared = verses_of_ranges([text for *_, text in cells])
-    n_ranges = sum(is_range for *_, is_range, _ in cells)
-    n_empty = sum(not text.strip() for *_, text in cells)
-    new = []
-    for i, (book, chapter, verse, is_range, text) in enumerate(cells):
+
+    # verses with a text of their own
+    shared = verses_of_ranges([text for *_, text in verses])
+    converted = []
+    for i, (book, chapter, verse, is_range, text) in enumerate(verses):
         if not is_range and text.strip() and i not in shared:
-            new.append(f"{book}.{int(chapter)}.{int(verse)}\t{text.strip()}")
+            converted.append(f"{book}.{int(chapter)}.{int(verse)}\t{text.strip()}")
+    if not converted:
+        return []
+
+    n_ranges = sum(is_range for *_, is_range, _ in verses)
+    n_empty = sum(not text.strip() for *_, text in verses)
     omitted = [
         count_of(n_ranges, "ranges of verses"),
         count_of(len(shared), "verses of a range"),
         count_of(n_empty, "verses without text"),
     ]
-    is_numbered = any(NUMBERED_VERSE.fullmatch(line) for line in lines)
-    layout = "verses by number, of Mayer and Cysouw" if is_numbered else "verses by other names"
-    layout = "a table of verses" if table else layout
-    return changed(layout, lines, new, ", ".join(filter(None, omitted))) if new else []
+    layout = "verses by other names"
+    if table:
+        layout = "a table of verses"
+    elif any(NUMBERED_VERSE.fullmatch(line) for line in lines):
+        layout = "verses by number, of Mayer and Cysouw"
+    return changed(layout, lines, converted, ", ".join(filter(None, omitted)))
 
 
 def verses_of_ranges(texts: list[str]) -> set[int]:
@@ -206,12 +224,13 @@ def read_ebible(path: Path, lines: list[str]) -> Conversion | None:
         raise LayoutError(
             f"{path} has {len(lines)} lines and {names.name} {len(verses)}: take both from one release"
         )
+
+    # then read it as verses by name
     shared = verses_of_ranges(lines)
-    named = [
-        f"{name}\t{text.strip()}"
-        for i, (name, text) in enumerate(zip(verses, lines))
-        if i not in shared and text.strip()
-    ]
-    (reading,) = read_verses(named, "") or [Conversion("", named)]
+    named = []
+    for i, (name, text) in enumerate(zip(verses, lines)):
+        if i not in shared and text.strip():
+            named.append(f"{name}\t{text.strip()}")
+    (conversion,) = read_verses(named, "") or [Conversion("", named)]
     omitted = count_of(len(shared), "lines of ranges of verses")
-    return Conversion("eBible, a verse a line", reading.lines, omitted)
+    return Conversion("eBible, a verse a line", conversion.lines, omitted)

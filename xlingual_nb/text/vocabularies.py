@@ -78,7 +78,7 @@ class Lattice:
     piece: np.ndarray
 
     def only(self, keep: np.ndarray) -> "Lattice":
-        """The lattice of some subwords, renumbered.
+        """The lattice of some subwords, renumbered, without the edges of all others.
 
         Parameters
         ----------
@@ -88,14 +88,14 @@ class Lattice:
         -------
         Lattice
         """
-        new = np.cumsum(keep) - 1
+        new_number = np.cumsum(keep) - 1
         edges = keep[self.piece]
         return Lattice(
             self.pieces[keep],
             self.word[edges],
             self.start[edges],
             self.end[edges],
-            new[self.piece[edges]],
+            new_number[self.piece[edges]],
         )
 
 
@@ -118,6 +118,7 @@ def build_lattice(words: Iterable[str], longest: int = 16) -> Lattice:
     start_column = array("i")
     end_column = array("i")
     subword_column = array("i")
+
     for w, word in enumerate(words):
         for start in range(len(word)):
             for end in range(start + 1, min(len(word), start + longest) + 1):
@@ -126,6 +127,7 @@ def build_lattice(words: Iterable[str], longest: int = 16) -> Lattice:
                 start_column.append(start)
                 end_column.append(end)
                 subword_column.append(number.setdefault(subword, len(number)))
+
     columns = (word_column, start_column, end_column, subword_column)
     return Lattice(np.array(list(number), object), *map(np.array, columns))
 
@@ -169,25 +171,31 @@ def expected_counts(lattice: Lattice, weight: np.ndarray, times: np.ndarray) -> 
     # Ten times as much for each letter, so that the product over a word does not underflow; it
     # cancels, for all segmentations of a word have its letters.
     edge_weight = weight[lattice.piece] * 10.0 ** (lattice.end - lattice.start)
+
     n_words = len(times)
     longest = int(lattice.end.max())
     word_lengths = np.zeros(n_words, int)
     np.maximum.at(word_lengths, lattice.word, lattice.end)
     last = (word_lengths, np.arange(n_words))
+
     # summed weight of all segmentations of the first letters, and of those after them
     forward = np.zeros((longest + 1, n_words))  # [position, word]
     backward = np.zeros((longest + 1, n_words))
     forward[0] = 1
     backward[last] = 1
+
     for position, edges in enumerate(_group_by_key(lattice.end, longest)):
         if position:
             word = lattice.word[edges]
             paths = forward[lattice.start[edges], word] * edge_weight[edges]
             forward[position] = np.bincount(word, paths, n_words)
+
     for position, edges in reversed([*enumerate(_group_by_key(lattice.start, longest))]):
         word = lattice.word[edges]
         paths = backward[lattice.end[edges], word] * edge_weight[edges]
         backward[position] += np.bincount(word, paths, n_words)
+
+    # the probability of an edge among all segmentations of its word, times the word's frequency
     share = times / np.maximum(forward[last], 1e-300)
     before = forward[lattice.start, lattice.word]
     after = backward[lattice.end, lattice.word]
@@ -211,15 +219,16 @@ def binary_splits(pieces: np.ndarray) -> tuple[np.ndarray, ...]:
         Where each length starts.
     """
     number = {piece: i for i, piece in enumerate(pieces)}
-    rows = array("i")
+    rows = array("i")  # four numbers a split: letters, subword, first and second part
     for i, (piece, n_letters) in enumerate(zip(pieces, count_letters(pieces).tolist())):
         # "##" at the beginning of a continuation is no letter
         for cut in range(len(piece) - n_letters + 1, len(piece)):
             rows.extend((n_letters, i, number[piece[:cut]], number["##" + piece[cut:]]))
+
     table = np.array(rows).reshape(-1, 4)
     table = table[np.argsort(table[:, 0], kind="stable")]
-    n_letters, whole, first, second = table.T
-    return whole, first, second, np.searchsorted(n_letters, np.unique(n_letters))
+    n_letters, subword, first, second = table.T
+    return subword, first, second, np.searchsorted(n_letters, np.unique(n_letters))
 
 
 def best_segmentation(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -273,15 +282,18 @@ def select_unigram_subwords(
     frequent_words = sorted(candidates, key=lambda w: (-words[w], w))[:types]
     if not frequent_words or max_subwords <= 0:
         return []
+
     lattice = build_lattice(frequent_words)
     times = np.array([words[w] for w in frequent_words], float)
     counts = np.bincount(lattice.piece, times[lattice.word])
     n_letters = count_letters(lattice.pieces)
+
     # single letters always stay, so that every word can be written
     keep = (n_letters == 1) | (counts > 1)
     lattice = lattice.only(keep)
     counts = counts[keep]
     n_letters = n_letters[keep]
+
     cuts = binary_splits(lattice.pieces)
     total = len(counts)
     alphabetical_rank = np.argsort(np.argsort(lattice.pieces.astype(str), kind="stable"))
@@ -309,10 +321,12 @@ def select_unigram_subwords(
             counts = np.maximum(expected_counts(lattice, counts / counts.sum(), times), 1e-9)
         if n <= max_subwords:
             return lattice.pieces[most_valuable(counts, n)].tolist()
+
         log_probability = np.full(total, -np.inf)
         log_probability[remaining] = np.log(counts / counts.sum())
         # the likelihood that the text loses if a subword is written by two others
         loss = counts * (log_probability - best_segmentation(log_probability, cuts))[remaining]
+
         n = max(max_subwords, n * 3 // 4)
         keep = with_letters(most_valuable(loss, n))
 
@@ -339,14 +353,19 @@ def train_unigram(sentences: Iterable[str], size: int) -> Tokenizer:
         If there is no text, or `size` is too small for the alphabet.
     """
     words = count_words(sentences)
+
+    # rare letters are left out first, and put back where the vocabulary is not filled
     for min_share in (1e-5, 0.0):
         letters, inner = alphabet(words, size - len(SPECIALS), min_share)
-        covered_words = Counter({w: n for w, n in words.items() if set(letters).issuperset(w)})
-        pieces = [*SPECIALS, *letters, *inner]
-        pieces += select_unigram_subwords(covered_words, size - len(pieces))
-        if len(pieces) >= size:
+
+        covered_words = Counter(
+            {word: n for word, n in words.items() if set(letters).issuperset(word)}
+        )
+        subwords = [*SPECIALS, *letters, *inner]
+        subwords += select_unigram_subwords(covered_words, size - len(subwords))
+        if len(subwords) >= size:
             break
-    return build_wordpiece({p: i for i, p in enumerate(pieces)})
+    return build_wordpiece({subword: i for i, subword in enumerate(subwords)})
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #8903d919
 KINDS = {
@@ -481,14 +500,17 @@ def make_tokenizer(specs, folders, store, progress):
         sentences = []
         for corpus in corpora:
             sentences += read_corpus(store.path(corpus)).sentences
+
         tokenizer = train_tokenizer(spec.kind, sentences, spec.size)
         size = tokenizer.get_vocab_size()
+        # a text too small for the vocabulary that is asked for
         if 2 * size < spec.size:
             sources = ", ".join(corpus.source for corpus in corpora)
             raise InputError(
                 f"a vocabulary of {spec.size} {spec.kind} entries is too large for "
                 f"{sources}, which has {size}: ask for fewer, or give more text"
             )
+
         save_tokenizer(tokenizer, folder)
 
 
