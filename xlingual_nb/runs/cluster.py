@@ -106,6 +106,7 @@ class Dask:
         holds_slot: bool = True,
         tell=print,
     ):
+        """Keep the settings; `start` connects to the cluster."""
         self.address = address
         self.n_workers = workers
         self.device = device
@@ -525,7 +526,7 @@ def uses_cluster() -> bool:
 
 @contextmanager
 def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, devices: int = 1):
-    """Have notebooks executed in this context use an executor.
+    """Have the notebooks that are executed in this context make their runs on an executor.
 
     Parameters
     ----------

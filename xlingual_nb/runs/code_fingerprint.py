@@ -285,9 +285,9 @@ def full_names(mark: str, sources: Sources) -> str:
 def code_with_full_names(roots: set, classes: set, sources: Sources) -> dict[str, str]:
     """All code that some definitions reach, with names from outside in full.
 
-    A definition marks such a name with where it imported it from, `⟨module:name⟩`. The first name
-    of the definition itself takes the mark's place, so that another way of importing it, or a
-    rename, changes nothing.
+    A definition marks such a name with where it imported it from, `⟨module:name⟩`. The first
+    name of the definition itself takes the mark's place, so that another way of importing it, or
+    a rename, changes nothing.
 
     Parameters
     ----------

@@ -293,6 +293,7 @@ def serve():
     jobs = queue.Queue()
 
     def listen():
+        """Read jobs into the queue; end the process once there can be no more."""
         while True:
             try:
                 jobs.put(pickle.load(sys.stdin.buffer))
@@ -527,7 +528,7 @@ class Processes:
         self._fresh()
 
     def _tend(self, jobs, done, children, closing):
-        """Give jobs to a process of this thread's own until there are no more; to a new one if it died."""
+        """Give jobs to a process of this thread's own until there are no more; a new one if it died."""
         child = None
         while (job := jobs.get()) is not None and not closing.is_set():
             try:

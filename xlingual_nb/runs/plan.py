@@ -317,7 +317,9 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
-    """What some runs need and cost, a row a stage and a last one for all.
+    """How many runs some runs need, how many are missing, and what they cost: a row a stage.
+
+    The last row is for all.
 
     Parameters
     ----------

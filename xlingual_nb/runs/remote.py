@@ -121,6 +121,7 @@ def remote_job():
     """
 
     def run_job(name, packed, threads, environment, holds_slot):
+        """Do a packed job in a warm process beside this dask worker (`do_packed`)."""
         from distributed import get_worker, secede
         from xlingual_nb.runs.remote import do_packed
 
@@ -147,6 +148,7 @@ def remote_check():
     """
 
     def check(folder, token, wants_gpu):
+        """Report host, version and digest of the package, view of the store, and GPUs if wanted."""
         import hashlib
         import importlib.metadata
         import importlib.util

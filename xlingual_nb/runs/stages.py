@@ -127,7 +127,7 @@ def declare(spec: type, make: Callable, **options) -> Stage:
 
 # %% ../../nbs/lib/1060_stages.ipynb #ace6c394
 def stage_of(spec) -> Stage:
-    """The stage of a spec.
+    """The stage that makes the runs of a spec.
 
     Parameters
     ----------

@@ -247,7 +247,7 @@ def class_of(dotted_name: str) -> type:
 
 
 def spec_of(folder: Path):
-    """The spec of a finished run.
+    """The spec of a finished run, restored from its folder.
 
     Parameters
     ----------

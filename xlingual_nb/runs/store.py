@@ -325,7 +325,7 @@ class Store:
 
     @contextmanager
     def lock(self, spec, wait: bool = True, ready=None):
-        """Hold the right to make a run.
+        """Hold the right to make a run: at most one process has it.
 
         Parameters
         ----------
@@ -478,8 +478,9 @@ def check_runs(store: Store) -> pd.DataFrame:
 def prune_runs(
     store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False
 ) -> pd.DataFrame:
-    """Remove named runs, damaged runs, old partial folders and the trash; runs that somebody is
-    making stay.
+    """Remove named runs, damaged runs, old partial folders and the trash.
+
+    Runs that a process is making stay.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def lowercase_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
 def lowercasing_effect(
     cased: Tokenizer, lowercased: Tokenizer, sentences: Iterable[str]
 ) -> dict[str, float]:
-    """How lower-casing changes the tokenisation of some sentences.
+    """How many words lower-casing tokenises otherwise, and how many subwords become unknown.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ VERSE = re.compile(r"([0-9A-Z]{3})\.(\d+)\.(\d+)")
 
 
 def read_bible(path, language: str) -> Corpus:
-    """A corpus from a file of verses, `BOOK.chapter.verse<TAB>text`.
+    """A corpus from a file of Bible verses, `BOOK.chapter.verse<TAB>text`.
 
     A document is a chapter; the alignment ids are the verse ids.
 
@@ -339,8 +339,7 @@ _COMMA = re.compile(r"[,،](?=\s)|[、，]")
 
 
 def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[str]:
-    """The phrases of a clause: long clauses are split, recursively, at the comma nearest to the
-    middle.
+    """The phrases of a clause: a long one is cut at the comma nearest to its middle, recursively.
 
     Parameters
     ----------
@@ -391,8 +390,7 @@ DATA_SETS = (
 
 
 def data_folder() -> Path | None:
-    """The data folder: the value of `XLINGUAL_DATA`, else `./data` if it holds a data set, else
-    None.
+    """The data folder: `XLINGUAL_DATA`, else `./data` if it holds a data set, else None.
 
     Raises
     ------

@@ -234,7 +234,9 @@ LINK = re.compile(r"[1-9]\d*[-p][1-9]\d*")
 
 
 def describe_alignment(path: Path) -> str:
-    """Number of word alignment links, `i-j` or `ipj`, 1-based; one line for each sentence pair.
+    """The number of links in a word alignment file, as text: `3 links in 2 sentences`.
+
+    Links are `i-j` or `ipj`, counted from 1; a line has those of one sentence pair.
 
     Parameters
     ----------
@@ -276,7 +278,7 @@ def describe_alignment(path: Path) -> str:
 
 # %% ../../nbs/lib/2130_data_check.ipynb #b7f16645
 def describe_treebank(path: Path) -> str:
-    """Numbers of sentences, words, relations and tags of a treebank.
+    """The numbers of sentences, words, relations and tags of a treebank, as text.
 
     Parameters
     ----------
@@ -388,7 +390,7 @@ LAYOUT = {
 
 # %% ../../nbs/lib/2130_data_check.ipynb #2b74f5ab
 def describe_file(path: Path, folder: Path) -> tuple[str, str]:
-    """What a data file holds.
+    """What a data file holds, as text, or the error of its reader.
 
     Parameters
     ----------
@@ -477,7 +479,7 @@ def nonparallel_xnli_files(folder: Path) -> dict[Path, str]:
 
 # %% ../../nbs/lib/2130_data_check.ipynb #660e971c
 def check_data_folder(folder: Path, sums: Path | None = None) -> pd.DataFrame:
-    """The state of all data files.
+    """A table of all data files: whether they match their checksums, and what they hold.
 
     Parameters
     ----------

@@ -202,7 +202,7 @@ def format_article(r) -> str:
 
 # %% ../../nbs/lib/2140_data_download.ipynb #822a1081
 def format_file(rows, format_row, location: str) -> str:
-    """The text of a file, one record after another.
+    """The content of a data file that is made of records of the hub.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def format_file(rows, format_row, location: str) -> str:
 
 # %% ../../nbs/lib/2140_data_download.ipynb #a30ab96b
 def data_set_files(name: str, language: str, snapshot: str = "20231101") -> list[tuple]:
-    """The files of a data set in one language.
+    """The files that a data set of the hub becomes in the data folder, in one language.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class Dictionary:
 
 # %% ../../nbs/lib/2080_dictionaries.ipynb #b3420853
 def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
-    """The file of the dictionary of two languages.
+    """The file from which the word pairs of a dictionary are read.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def identity_pairs(texts) -> list[tuple[str, str]]:
 
 # %% ../../nbs/lib/2080_dictionaries.ipynb #89437c10
 def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
-    """The first pair of each word; no word occurs twice on either side.
+    """The pairs without those that repeat a source or a target word of an earlier pair.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ FEW_PAIRS = 30
 
 
 def few_pairs(usable: int, pairs: int, name: str) -> str:
-    """What to tell a user about a dictionary that is too small to measure with.
+    """A warning that a dictionary has too few usable pairs to measure with; empty if it has enough.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def few_pairs(usable: int, pairs: int, name: str) -> str:
 
 
 def dictionary_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str, str]]:
-    """Translation pairs of two languages.
+    """The translation pairs of a dictionary, restricted and transformed as it asks for.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def read_nli(path) -> list[dict]:
 def read_token_lines(
     path, parse_line: Callable[[str, list, str], tuple[str, str] | None]
 ) -> list[dict]:
-    """Records with `tokens` and `tags` of a file of one token a line.
+    """Sentences, as `tokens` and `tags`, of a file with one token a line.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ UNIVERSAL_TAGS = tuple(
 
 
 def parse_conllu_line(line: str, previous_tags: list, location: str) -> tuple[str, str] | None:
-    """FORM and UPOS of a CoNLL-U line.
+    """The word (FORM) and the part of speech (UPOS) of a CoNLL-U line.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def read_conllu(path) -> list[dict]:
 
 # %% ../../nbs/lib/2090_formats.ipynb #9f76346a
 def tree_error(heads: list[int]) -> str:
-    """What is invalid about the heads of a sentence.
+    """Why the heads of a sentence's words are no dependency tree with one root.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def tree_error(heads: list[int]) -> str:
 
 # %% ../../nbs/lib/2090_formats.ipynb #779b2daf
 def parse_tree_line(line: str, previous_tags: list, location: str) -> tuple | None:
-    """FORM, UPOS, HEAD and universal DEPREL of a CoNLL-U line.
+    """FORM, UPOS, HEAD and DEPREL (without its subtype) of a word in a CoNLL-U line.
 
     Parameters
     ----------
@@ -371,7 +371,7 @@ def read_trees(path) -> list[dict]:
 
 # %% ../../nbs/lib/2090_formats.ipynb #8d5f4558
 def read_columns(path, *columns: str) -> list[tuple[str, ...]]:
-    """Rows of tab-separated columns, none of them empty.
+    """The rows of a file of tab-separated columns, none of which may be empty.
 
     Parameters
     ----------

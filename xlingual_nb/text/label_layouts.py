@@ -121,7 +121,7 @@ def read_languages(lines: list[str], language: str) -> list[Conversion]:
 
 
 def read_wili(path: Path) -> Conversion | None:
-    """WiLI-2018: `x_train.txt` with a text a line, `y_train.txt` with its language.
+    """The texts of WiLI-2018, `x_train.txt`, with the languages that stand in `y_train.txt`.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def language_of(path: Path, kind: str) -> str:
 
 
 def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
-    """How a file can be read in other makers' layouts; empty for one in this project's layout.
+    """The ways to read a file that is in another layout than this project's.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def two_readings(conversions: list[Conversion]) -> str:
 
 
 def foreign_layout(path: Path, kind: str, language: str = "") -> str:
-    """What to tell a user about a file in another layout.
+    """A message that names the foreign layout of a file and the command that converts it.
 
     Parameters
     ----------

@@ -248,7 +248,7 @@ def script_share(lines: Iterable[str], script: str) -> float:
 def text_findings(
     lines: list[str], language: str = "", least: float = 0.0
 ) -> tuple[list[str], bool]:
-    """What is odd about the lines of a text.
+    """Warnings about lines of a text that look damaged, repeated or of another language.
 
     Parameters
     ----------

@@ -84,8 +84,7 @@ def check_same_documents(corpora: list[Corpus], names: list[str]) -> None:
 
 # %% ../../nbs/lib/2070_parallel.ipynb #911b1762
 def intersect_corpora(corpora: list[Corpus], names: list[str]) -> list[Corpus]:
-    """Parallel corpora: restricted to the alignment ids that all share, or unchanged without
-    ids.
+    """Parallel corpora restricted to the alignment ids that all share, or unchanged without ids.
 
     Parameters
     ----------
@@ -156,8 +155,9 @@ VERSE_RANGE = "<range>"  # eBible: the text of this verse stands in a row above
 
 
 def rows_of_ranges(lines: list[str]) -> set[int]:
-    """Indices of the rows of one file that share a text: each `<range>`, and the row that has
-    it.
+    """Indices of the lines of an eBible file whose text stands for several verses.
+
+    These are each `<range>`, and the line above that has the text.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def without_ranges(corpus: Corpus) -> Corpus:
 
 
 def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], list[int]]:
-    """Rows of line-aligned files with a text of their own in every language.
+    """The lines of parallel files that have a text of their own in every language.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def find_bible(language: str, available) -> str:
 def read_parallel_sources(
     names: dict[str, str], sentences: int
 ) -> tuple[dict[str, list[str]], list[int]]:
-    """Parallel sentences of named sources.
+    """Parallel sentences of one source for each language, aligned by line or by verse.
 
     Parameters
     ----------
@@ -424,7 +424,7 @@ def read_word_pairs(path) -> Iterator[tuple[str, str]]:
 
 # %% ../../nbs/lib/2070_parallel.ipynb #d7e7b469
 def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
-    """Source and target words of a dictionary file, the first pair of each word.
+    """Source and target words of a dictionary file; pairs that repeat a word are left out.
 
     Parameters
     ----------
@@ -455,7 +455,7 @@ def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
 def parallel_words(
     languages: list[str], texts: dict[str, list[str]], dictionary: Path | None
 ) -> dict[str, list[str]] | None:
-    """Translation pairs as parallel lists of words.
+    """Translation pairs of words, as one list of words for each of two languages.
 
     They come from a dictionary file, or for a language and its Fake-language from the words
     of the text.

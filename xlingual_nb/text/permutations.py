@@ -151,8 +151,9 @@ def sample_pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: 
 
 
 def sample_released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> Swaps:
-    """The swaps of K's released code: int(p (L-1)) pairs of different positions, with
-    replacement.
+    """The swaps of K's released code: int(p (L-1)) pairs of positions, with replacement.
+
+    The two positions of a pair differ.
 
     Parameters
     ----------
@@ -184,7 +185,7 @@ def sample_released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, se
 
 # %% ../../nbs/lib/2030_permutations.ipynb #de1789fe
 def apply_swaps(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
-    """Where each token comes from after the swaps of its sentence.
+    """The source position of each token after the swaps of its sentence, in order.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ def apply_swaps(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
 def permute_sampled_positions(
     numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int
 ) -> np.ndarray:
-    """Where each token comes from if sampled positions of its sentence are shuffled.
+    """The source position of each token if sampled positions of its sentence are shuffled.
 
     Each position is sampled with probability p; those of one sentence are permuted uniformly.
 

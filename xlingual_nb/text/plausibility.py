@@ -25,7 +25,7 @@ Verdict = tuple[list[str], bool]  # findings, and whether the file is certainly 
 
 
 def label_findings(labels: list[str]) -> tuple[list[str], bool]:
-    """What is odd about the labels of a file's records.
+    """Warnings about labels that tell nothing, or stand where texts should.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def label_findings(labels: list[str]) -> tuple[list[str], bool]:
 
 
 def verse_findings(names: list[str]) -> list[str]:
-    """What is odd about the order of verses.
+    """A warning about Bible verses that are out of order.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ HEADING = frozenset(
 
 
 def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
-    """What is odd about the pairs of a dictionary.
+    """Warnings about a dictionary's heading, order of languages and identical words.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
 
 
 def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0) -> Verdict:
-    """What is odd about pairs of sentences with a label.
+    """Warnings about NLI pairs: parse trees, identical sentences, premise and hypothesis swapped.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
 
 
 def vocabulary_findings(subwords: list[str]) -> list[str]:
-    """What is odd about a vocabulary, a subword a line.
+    """A warning about subwords that a vocabulary file has twice.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def vocabulary_findings(subwords: list[str]) -> list[str]:
 
 
 def link_findings(path: Path, lines: list[str]) -> Verdict:
-    """What is odd about word alignments.
+    """A warning about word alignment links to words that a sentence does not have.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def leaked_share(test: list[str], train: list[str]) -> float:
 
 
 def leak_findings(paths: Iterable[Path]) -> dict[Path, str]:
-    """Development and test files of which records stand in the training file beside them.
+    """Warnings about development and test files whose records are in the training file too.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def records_in(path: Path) -> list[str]:
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #3c2dc22f
 def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
-    """Whether sentences that blank lines part are longer than sentences are (`LONG_SENTENCE`).
+    """A warning about sentences of impossibly many lines, between which blank lines are missing.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def normal_form_findings(path: Path, kind: str, lines: list[str], least: float =
 def content_findings(
     path: Path, kind: str, lines: list[str], language: str, least: float
 ) -> Verdict:
-    """What is odd about the lines of a file of this project's layout.
+    """Warnings about the content of a data file, by the checks for its kind.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def content_findings(
 
 
 def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0) -> Verdict:
-    """What is odd about one file.
+    """Warnings about the layout and the content of one data file.
 
     A file of another layout has that one finding. Files that cannot be read have none: their
     readers say why.
@@ -464,7 +464,7 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
 
 
 def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[str]], list[str]]:
-    """What is odd about the files of a data folder.
+    """Warnings about the data files of a folder that can be read and still look wrong.
 
     Parameters
     ----------

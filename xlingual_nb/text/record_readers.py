@@ -299,7 +299,7 @@ def format_sources(reader: RecordReader) -> str:
 
 
 def find_split_file(reader: RecordReader, source: str, part: str) -> Path:
-    """The file of a part of a data set.
+    """The file of the part train, dev or test of a labelled data set in one language.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def find_split_file(reader: RecordReader, source: str, part: str) -> Path:
 
 # %% ../../nbs/lib/2100_record_readers.ipynb #79a1cd7d
 def locate_records(task: str | RecordReader, source: str, part: str = "train") -> Path | None:
-    """The file of a part of a source.
+    """The file in which the labelled records of a source stand.
 
     Parameters
     ----------

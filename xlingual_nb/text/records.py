@@ -85,7 +85,7 @@ def sample_records(records: list, size: int, seed: int | None = None) -> list:
 
 # %% ../../nbs/lib/2110_records.ipynb #5f36c0c5
 def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -> dict:
-    """The parameters of a file with their defaults.
+    """The parameters of `load_records` for a file, checked and with their defaults.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
 def load_records(
     task: str | RecordReader, source: str, part: str = "train", size: int = 0, **parameters
 ) -> list[dict]:
-    """Records of a task.
+    """Labelled records of a task from a file, a data set or the microworld.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def load_records(
 def records_digest(
     source: str, task: str | RecordReader, part: str = "train", unseen: bool = False
 ) -> str:
-    """SHA-256 of the file of a part.
+    """SHA-256 of the file that labelled records are read from.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def spec_readers(spec: RecordsSpec) -> dict[str, RecordReader]:
 
 # %% ../../nbs/lib/2110_records.ipynb #84b14e6b
 def make_records(specs, folders, store, progress):
-    """Load, transform and write the records of each spec, into `records.jsonl`.
+    """The maker of the stage `records`: load records, transform their text, write `records.jsonl`.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ declare(RecordsSpec, make_records)
 # %% ../../nbs/lib/2110_records.ipynb #f4705423
 @cache
 def count_records(spec: RecordsSpec) -> int | None:
-    """Number of records of a spec.
+    """Number of labelled records that a spec asks for.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ TEXT_FOLDERS = {"bible": "tsv", "text": "txt"}  # folders that hold corpora, and
 
 
 def locate_source(source: str) -> Path | None:
-    """The file of a source.
+    """The file that a source of text, such as `bible/en-kjv`, names.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _sha256(path: str, size: int, modified: int) -> str:
 
 
 def source_digest(source: str) -> str:
-    """SHA-256 of the file of a source.
+    """SHA-256 of the file that a source of text names.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ SPLITS = {True: split_sentences, "clauses": split_clauses, "phrases": split_clau
 
 
 def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
-    """Verses split into sentences, clauses or phrases.
+    """A Bible corpus whose verses are split into sentences, clauses or phrases.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
 
 # %% ../../nbs/lib/2050_sources.ipynb #75af0456
 def holdout_split(corpus: Corpus, part: str, holdout: int, source: str) -> Corpus:
-    """The part `train` or `dev` of a file: all but the last `holdout` sentences, or those.
+    """The training or development part of a file: all but its last sentences, or those.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ VERSE_PARAMETERS = dict(books=None, split=False)  # and of verse files
 
 
 def merge_parameters(source: str, parameters: dict, defaults: dict) -> dict:
-    """The defaults of a source updated with given parameters.
+    """The parameters of a source, checked and with their defaults.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def concatenate_corpora(corpora: list[Corpus]) -> Corpus:
 
 # %% ../../nbs/lib/2050_sources.ipynb #394c7c21
 def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
-    """The corpus of a source.
+    """The corpus of a source of text: generated, or read from a file and cut as asked for.
 
     Parameters
     ----------
@@ -422,7 +422,10 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
 
 # %% ../../nbs/lib/2050_sources.ipynb #30f80585
 def available_sources():
-    """The sources on this machine as a DataFrame: source, language, kind, file, size (bytes)."""
+    """The sources of text on this machine.
+
+    A DataFrame with the columns source, language, kind, file and size (bytes).
+    """
     import pandas as pd
     from xlingual_nb.microworld.typology import PRESETS
 

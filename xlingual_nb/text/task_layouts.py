@@ -246,7 +246,7 @@ def ner_columns(rows: list[list[str]]) -> tuple[int, int, list[str]]:
 
 
 def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
-    """CoNLL-2002, CoNLL-2003, GermEval and WikiANN: columns with tokens and tags among them.
+    """Named entities in columns of tokens and tags: CoNLL-2002, CoNLL-2003, GermEval and WikiANN.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ LABEL_NAMES |= {label[0]: label for label in LABELS}  # e, n, c of ANLI
 
 
 def read_table(lines: list[str]) -> tuple[list[dict], str] | None:
-    """Records of a file with a header, or of JSON lines; columns missing at the end are empty.
+    """Records of a file with a header, or of JSON lines; cells missing at the end are empty.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
 
 
 def read_nli_table(lines: list[str], language: str) -> list[Conversion]:
-    """XNLI and MultiNLI as released: a header or JSON lines; XNLI has all languages in one file.
+    """NLI pairs of XNLI and MultiNLI as released: with a header, or as JSON lines.
 
     Parameters
     ----------
@@ -470,7 +470,7 @@ def read_nli_table(lines: list[str], language: str) -> list[Conversion]:
 
 
 def read_nli_columns(lines: list[str], language: str) -> list[Conversion]:
-    """Three columns without a header: quoted, label first, blank lines or tabs at the end of lines.
+    """NLI pairs in three columns without a header: quoted, numbered, or with the label first.
 
     Parameters
     ----------
@@ -549,7 +549,7 @@ def separated_words(lines: list[str]) -> tuple[list[list[str]], str]:
 
 
 def read_dictionary_columns(lines: list[str], language: str) -> list[Conversion]:
-    """Word pairs with weights, or among phrases of several words, which are left out.
+    """Word pairs of a dictionary with weights, quotes, signs, or phrases, which are left out.
 
     Parameters
     ----------
@@ -609,7 +609,7 @@ CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 
 
 def read_conllu_columns(lines: list[str], language: str) -> list[Conversion]:
-    """CoNLL-U Plus, columns separated by blanks, and the tags of Universal Dependencies 1.
+    """A treebank in CoNLL-U Plus, with columns separated by blanks, or with the tags of UD 1.
 
     Parameters
     ----------

@@ -213,7 +213,7 @@ def count_words(sentences: Iterable[str]) -> Counter:
 def alphabet(
     words: Counter, max_letters: int, min_share: float = 0.0
 ) -> tuple[list[str], list[str]]:
-    """The most frequent letters, and their continuations (`##x`).
+    """The most frequent letters of some words, and those with which words continue (`##x`).
 
     Parameters
     ----------
@@ -302,7 +302,9 @@ def spellable_text(sentences: Iterable[str], letters: list[str]) -> list[str]:
 
 
 def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
-    """A cased WordPiece tokenizer, identical in every process (D section 2.1: size 2,048).
+    """A cased WordPiece tokenizer trained on some text (D section 2.1: size 2,048).
+
+    It is identical in every process.
 
     Parameters
     ----------
@@ -439,8 +441,9 @@ def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
 
 # %% ../../nbs/lib/2020_tokenizers.ipynb #a4e2060c
 def save_tokenizer(tokenizer: Tokenizer, folder) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json`, so that `AutoTokenizer` gives the same
-    ids.
+    """Write a tokenizer so that `AutoTokenizer` of transformers gives the same ids.
+
+    The files are `tokenizer.json` and `tokenizer_config.json`.
 
     Parameters
     ----------

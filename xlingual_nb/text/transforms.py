@@ -318,7 +318,7 @@ def transform_signature(name: str, function) -> str:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #d8b17bdd
 def parse_transform(written: str, table: dict):
-    """The transform that a string such as `permute(0.5)` names.
+    """The function that a string such as `permute(0.5)` names, with its values bound.
 
     Parameters
     ----------

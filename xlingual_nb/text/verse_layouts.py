@@ -100,7 +100,7 @@ def verse_cells(line: str) -> tuple[str, str, str, bool, str] | None:
 
 
 def verse_table(lines: list[str]) -> list[str]:
-    """Lines of a table with a header and columns for book, chapter, verse and text.
+    """Verses of a table with columns for book, chapter, verse and text, one a line.
 
     Parameters
     ----------
@@ -129,7 +129,9 @@ def verse_table(lines: list[str]) -> list[str]:
 
 
 def read_verses(lines: list[str], language: str) -> list[Conversion]:
-    """Verses named in another way; ranges of verses, verses without text and comments are left out.
+    """Bible verses that are named otherwise than `BOOK.chapter.verse`, or in a table.
+
+    Ranges of verses, verses without text and comments are left out.
 
     Parameters
     ----------
@@ -194,7 +196,7 @@ def verses_of_ranges(texts: list[str]) -> set[int]:
 
 
 def read_ebible(path: Path, lines: list[str]) -> Conversion | None:
-    """eBible: a verse a line, whose names are in `vref.txt` beside the file.
+    """Bible verses of the eBible corpus: one a line, whose names are in `vref.txt` beside the file.
 
     Parameters
     ----------

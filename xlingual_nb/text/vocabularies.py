@@ -100,7 +100,7 @@ class Lattice:
 
 
 def build_lattice(words: Iterable[str], longest: int = 16) -> Lattice:
-    """The lattice of all substrings of some words.
+    """The segmentation lattice of some words, whose edges are all their substrings.
 
     Parameters
     ----------
@@ -423,8 +423,7 @@ def word_starts(tokenizer: Tokenizer) -> np.ndarray:
 def add_markers(
     tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[str] = ("[SEP]",)
 ) -> Tokenizer:
-    """A tokenizer with language-specific special tokens, `[SEP-en]`, at the end (K section
-    3.4.2).
+    """A tokenizer with language-specific special tokens, `[SEP-en]`, at the end (K section 3.4.2).
 
     Parameters
     ----------
@@ -479,7 +478,7 @@ class TokenizerSpec:
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #d2235db1
 def make_tokenizer(specs, folders, store, progress):
-    """Train a vocabulary on all of its corpora together.
+    """The maker of the stage `tokenizer`: train a vocabulary on all corpora of a spec together.
 
     Parameters
     ----------
