@@ -528,7 +528,7 @@ class Processes:
         self._fresh()
 
     def _tend(self, jobs, done, children, closing):
-        """Give jobs to a process of this thread's own until there are no more; a new one if it died."""
+        """Give jobs to this thread's own process until there are no more; to a new one if it died."""
         child = None
         while (job := jobs.get()) is not None and not closing.is_set():
             try:

@@ -344,6 +344,7 @@ def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[
     Parameters
     ----------
     clause : str
+        A sentence or a part of one.
     max_words : int
         Longer clauses are split.
     min_words : int

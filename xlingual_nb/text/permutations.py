@@ -190,12 +190,13 @@ def apply_swaps(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
     Parameters
     ----------
     lengths : ndarray, shape (sentences,)
+        Number of tokens of each sentence.
     swaps : Swaps
 
     Returns
     -------
     ndarray, shape (tokens,)
-        Flat source position.
+        Index of the source token in the text, all sentences in a row.
     """
     starts = np.cumsum(lengths) - lengths
     source = np.arange(lengths.sum())
@@ -238,7 +239,7 @@ def permute_sampled_positions(
     Returns
     -------
     ndarray, shape (tokens,)
-        Flat source position.
+        Index of the source token in the text, all sentences in a row.
     """
     source = np.arange(lengths.sum())
 

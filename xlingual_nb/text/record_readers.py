@@ -70,6 +70,7 @@ def records_with_label_names(task: str, column: str, *args, **dials) -> list[dic
     task : str
         nli, ner or pos.
     column : str
+        That holds the integers, such as `label`.
     *args
         Language, part and number of records.
     **dials

@@ -91,7 +91,9 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
     ----------
     reader : RecordReader
     source : str
+        As in `load_records`.
     parameters : dict
+        {name: value}.
 
     Returns
     -------
@@ -102,6 +104,7 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
     InputError
         For an unknown name or invalid value.
     """
+    # a file of one's own has no training part whose records could be excluded
     defaults = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
     options = sources.merge_parameters(source, parameters, defaults | reader.options(source))
 
@@ -166,6 +169,7 @@ def load_records(
 
     records = read(path)
     if options.get("unseen"):
+        # a record is seen if the training part has its text
         training_texts = {
             record_text(r, reader.columns) for r in read(locate_records(task, source, "train"))
         }
@@ -185,6 +189,7 @@ def records_digest(
     Parameters
     ----------
     source : str
+        As in `load_records`.
     task : str or RecordReader
     part : str
     unseen : bool

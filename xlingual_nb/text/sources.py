@@ -110,6 +110,7 @@ def source_digest(source: str) -> str:
         If a file is missing.
     """
     parts = source_parts(source)
+    # of joined sources: a digest of their digests
     if len(parts) > 1:
         return hashlib.sha256(" ".join(map(source_digest, parts)).encode()).hexdigest()
 
@@ -154,14 +155,17 @@ def select_books(corpus: Corpus, books: str) -> Corpus:
     InputError
         If the corpus does not have these books.
     """
+    # a verse id begins with its book: MAT.5.3
     available = {key[:3] for key in corpus.keys}
     codes = TESTAMENTS.get(books) or books.split(",")
+    # a testament may lack some of its books, a list of books may not
     if available.isdisjoint(codes) or (books not in TESTAMENTS and not available.issuperset(codes)):
         missing = books if books in TESTAMENTS else ",".join(b for b in codes if b not in available)
         raise InputError(
             f"books={books!r}: the {corpus.language} text has no {missing}: "
             f"choose among {','.join(sorted(available))}"
         )
+
     return corpus.select(key[:3] in codes for key in corpus.keys)
 
 # %% ../../nbs/lib/2050_sources.ipynb #245bcf07
@@ -214,12 +218,12 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
 
     documents = []
     ids = []
-    for d, document in enumerate(corpus.documents):
-        pieces = [split_verse(verse) for verse in document]
-        documents.append(tuple(chain.from_iterable(pieces)))
+    for i_document, document in enumerate(corpus.documents):
+        parts_of_verses = [split_verse(verse) for verse in document]
+        documents.append(tuple(chain.from_iterable(parts_of_verses)))
         if corpus.ids is not None:
             keys = []
-            for key, parts in zip(corpus.ids[d], pieces):
+            for key, parts in zip(corpus.ids[i_document], parts_of_verses):
                 keys += [f"{key}/{i}" for i in range(len(parts))]
             ids.append(tuple(keys))
 
@@ -233,7 +237,9 @@ def holdout_split(corpus: Corpus, part: str, holdout: int, source: str) -> Corpu
     ----------
     corpus : Corpus
     part : str
+        `train` or `dev`.
     holdout : int
+        Number of sentences at the end that are the part `dev`.
     source : str
         For messages.
 
@@ -276,6 +282,7 @@ def merge_parameters(source: str, parameters: dict, defaults: dict) -> dict:
     source : str
         For messages.
     parameters, defaults : dict
+        {name: value}.
 
     Returns
     -------
@@ -367,6 +374,7 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
         `micro/en`, `bible/en-bbe`, `text/en`, `file:PATH`, or several joined with `+`,
         which are concatenated without ids.
     part : str
+        `train`, or another one of a generated text; `dev` of a file with a holdout.
     **parameters
         For `micro/`: those of `microworld.corpus`. For files: language, min_words,
         max_words, sentences, holdout; for verse files also books (`OT`, `NT`, `MAT,MRK`)

@@ -492,7 +492,7 @@ def make_tokenizer(specs, folders, store, progress):
     Raises
     ------
     InputError
-        If the text has not half of the wanted entries.
+        If the text has less than half of the wanted subwords.
     """
     for spec, folder in zip(specs, folders):
         corpora = (spec.corpus, *spec.extra_corpora)
