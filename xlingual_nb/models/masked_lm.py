@@ -389,6 +389,7 @@ def first_blocks(model, blocks: int):
         for name, child in parent.named_children():
             if isinstance(child, nn.ModuleList) and len(child) == depth:
                 stacks.append((parent, name, child))
+
     if len(stacks) != 1 or blocks >= depth or depth == 1:
         yield
         return

@@ -537,11 +537,11 @@ def make_batch(
     -------
     Batch
     """
-    s = assemble_batch(dataset, indices)
+    examples = assemble_batch(dataset, indices)
     if dataset.padded:
-        s = pad_examples(s)
+        examples = pad_examples(examples)
     ids, masked = mask_tokens(
-        s,
+        examples,
         masking,
         dataset.vocabulary,
         rng,
@@ -550,13 +550,13 @@ def make_batch(
         dataset.neighbours,
     )
 
-    slots, counts = packed_slots(s, rows)
+    slots, counts = packed_slots(examples, rows)
     # values of the tokens, and what stands in empty slots
     arrays = {
         "ids": (ids, PAD),
-        "positions": (s.positions, 0),
-        "types": (s.types, 0),
-        "sentence": (s.sentence, -1),
+        "positions": (examples.positions, 0),
+        "types": (examples.types, 0),
+        "sentence": (examples.sentence, -1),
     }
 
     groups = []
@@ -570,11 +570,11 @@ def make_batch(
 
     # next sentence prediction reads [CLS], the first token of each example
     has_nsp = len(dataset.follows) > 0
-    cls_tokens = np.cumsum(s.lengths) - s.lengths if has_nsp else []
+    cls_tokens = np.cumsum(examples.lengths) - examples.lengths if has_nsp else []
     return Batch(
         tuple(groups),
         slots[masked],
-        s.ids[masked],
+        examples.ids[masked],
         opening=slots[cls_tokens].reshape(-1, 3),
         follows=dataset.follows[indices if has_nsp else []],
     )

@@ -249,8 +249,7 @@ def check_positions(spec) -> None:
 
 
 def check_neighbours(spec) -> None:
-    """Check that the neighbours of knn-replace are of the same languages and vocabulary, and
-    enough.
+    """Check the neighbours of knn-replace: the same languages, the same vocabulary, enough of them.
 
     Parameters
     ----------
@@ -358,6 +357,7 @@ def special_token_offset(spec: PretrainSpec, language: Language, size: int) -> i
         return 0
     separate = languages_with_own_specials(spec)
     if language.name not in separate:
+        # Fake-English has special tokens among its own ids
         return size if "enfake" in language.transforms else 0
 
     # Own special tokens stand behind all subwords and before the markers, one block a language.

@@ -64,6 +64,7 @@ def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes
         The folder.
     """
     folder = Path(folder)
+    # a language with an offset needs a copy of the vocabulary at it
     largest_offset = max((entry.get("token_offset", 0) for entry in languages), default=0)
     specials, subwords = tiny_vocabulary(words, copies=1 + largest_offset // words)
 

@@ -80,6 +80,9 @@ def neighbourhood_cosines(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Neighbourhood terms of CSLS (Lample et al. 2018), in one pass over the similarities.
 
+    CSLS(x, y) = 2 cos(x, y) - r(x) - r(y), where r is the mean cosine of a row and its k nearest
+    rows of the other side.
+
     Parameters
     ----------
     first, second : Tensor, shape (n, H) and (m, H)

@@ -166,7 +166,7 @@ def train_linear(
     )
 
     train_tags = list(chain.from_iterable(tags))
-    gold = list(chain.from_iterable(dev_tags))
+    dev_gold = list(chain.from_iterable(dev_tags))
     labels = tuple(sorted(set(train_tags)))
     number = {label: i for i, label in enumerate(labels)}
     x = train.vectors
@@ -184,7 +184,7 @@ def train_linear(
         tagger = LinearTagger(weights, bias, mean, scale, labels, settings)
         taggers.append(tagger)
         answers = list(chain.from_iterable(tag_words(tagger, dev)))
-        scores.append(accuracy(answers, gold))
+        scores.append(accuracy(answers, dev_gold))
         progress(i + 1, len(settings.penalties))
 
     best = int(np.argmax(scores))

@@ -176,12 +176,12 @@ def at_hand(side: Frozen) -> Frozen:
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #320ca071
 def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of the vectors of all tokens, number by number.
+    """Mean and standard deviation of the vectors of all tokens, in each dimension.
 
     Parameters
     ----------
     frozen : iterable of Frozen
-        Premises and hypotheses.
+        Premises and hypotheses, and their encoder.
 
     Returns
     -------

@@ -135,6 +135,7 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
 
     shifts = {
         "shift": own_shift,
+        # baseline: a random direction orthogonal to the shift, and as long
         "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
     }
     if len(targets) > 1:
@@ -239,6 +240,7 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
         return as_read(NLI, spec.checkpoint, side, tokenizer, store, encoder)
 
     train = read_labelled(spec.train)
+    # development pairs of the source are for early stopping alone
     dev_source = read_labelled(spec.dev) if spec.settings.patience else None
 
     classifier = fine_tune(

@@ -17,7 +17,7 @@ from ..text.records import count_records, read_records
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
-    """A head that trains a network and answers with it; torch is imported when it is needed.
+    """A head that trains a network for a task, and answers with it.
 
     Parameters
     ----------
