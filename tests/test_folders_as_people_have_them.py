@@ -244,9 +244,41 @@ def with_distances(folder):
     save_file(load_file(path) | table, path, {"format": "pt"})
 
 
+def stored_as(kind):
+    def change(folder):
+        path = folder / "model.safetensors"
+        weights = load_file(path)
+        tables = {n: w.to(kind) for n, w in weights.items() if w.ndim > 1}
+        save_file(weights | tables, path, {"format": "pt"})
+
+    return change
+
+
+def with_broken_link(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("../../blobs/0a1b")
+
+
+def as_of_tensorflow_1(folder):
+    other_weights("bert_model.ckpt.index")(folder)
+    (folder / "config.json").rename(folder / "bert_config.json")
+
+
+def as_in_the_hubs_cache(folder):
+    inner = folder / "snapshots/0a1b"
+    inner.mkdir(parents=True)
+    for file in [file for file in folder.iterdir() if file.is_file()]:
+        file.rename(inner / file.name)
+
+
 @pytest.mark.parametrize(
     "change, says",
     [
+        (stored_as(torch.int8), "_embeddings.weight as I8"),
+        (stored_as(torch.float8_e4m3fn), "_embeddings.weight as F8_E4M3"),
+        (with_broken_link, "is a link to a file that is not there"),
+        (as_of_tensorflow_1, "TensorFlow 1"),
+        (as_in_the_hubs_cache, "name {}/snapshots/0a1b"),
         (with_config(return_dict=False), "return_dict false"),
         (with_config(use_return_dict=False), "use_return_dict false"),
         (with_config(chunk_size_feed_forward=2), "set it to 0; no state changes"),
@@ -271,8 +303,25 @@ def test_the_line_says_what_helps(tmp_path, change, says):
     with pytest.raises(InputError) as refusal:
         check_settings(tmp_path)
         load_checkpoint(tmp_path)
-    assert says in str(refusal.value) and str(tmp_path) in str(refusal.value)
+    assert says.format(tmp_path) in str(refusal.value) and str(tmp_path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_tokenizer_of_a_trainer_is_beside_its_checkpoints(tmp_path, monkeypatch):
+    """The command of the message saves it, with what the model then gives."""
+    save(tmp_path, "bert")
+    expected = right(tmp_path)
+    inner = tmp_path / "checkpoint-500"
+    inner.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).rename(inner / name)
+    with pytest.raises(InputError) as refusal:
+        load_checkpoint(inner)
+    dash_c, code = shlex.split(re.search(r"python (-c .+)", str(refusal.value))[1])
+    monkeypatch.setattr(sys, "argv", [dash_c])
+    exec(compile(code, "command", "exec"), {"__name__": "__main__"})
+    load_checkpoint(inner)
+    assert right(inner) == expected
 
 
 @pytest.mark.parametrize("model_type", ["xlm", "flaubert"])

@@ -24,9 +24,7 @@ from transformers.utils import logging as hf_logging
 from ..errors import InputError, require
 from .configs import LanguageView
 from ..runs.files import load_json
-from xlingual_nb.models.tokenizer_checks import (
-    error_summary,
-)
+from .tokenizer_checks import error_summary, fix_of_missing_tokenizer
 from xlingual_nb.models.tokenizer_checks import (  # noqa: F401, importable from here too
     lower_cases_by_mistake,
     normalises,
@@ -185,6 +183,8 @@ def fault_of_weights(file: Path, error: Exception) -> str:
     error : Exception
         Of safetensors.
     """
+    if not file.exists():
+        return f"{file} is a link to a file that is not there: copy the folder with cp -rL"
     # git without LFS leaves a small text file in place of the weights
     with file.open("rb") as opened:
         is_pointer = opened.read(40).startswith(b"version https://git-lfs")
@@ -250,9 +250,14 @@ def fix_of_missing_config(path: Path) -> str:
             ".save_pretrained('NEW')\", and copy the tokenizer there"
         )
 
+    if any(path.glob("*.ckpt.index")):
+        return f"it holds weights for {OTHER_WEIGHTS['*.ckpt.index']}"
+
+    # A folder of the hub's cache has its files in snapshots/REVISION.
     inner = sorted(
-        file.parent.name
-        for file in path.glob("*/config.json")
+        str(file.parent.relative_to(path))
+        for pattern in ("*/config.json", "snapshots/*/config.json")
+        for file in path.glob(pattern)
         if any(file.parent.glob("*.safetensors")) or any(file.parent.glob("*.bin"))
     )
     # Of sentence-transformers the encoder comes first, in 0_Transformer; dense layers follow.
@@ -289,7 +294,7 @@ def check_folder(path: Path) -> dict:
         raise InputError(f"{path} has no config.json: {fix_of_missing_config(path)}")
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         raise InputError(
-            f"{path} has no tokenizer (tokenizer.json): save the tokenizer of its training into it"
+            f"{path} has no tokenizer (tokenizer.json): {fix_of_missing_tokenizer(path)}"
         )
 
     try:
