@@ -168,6 +168,7 @@ def value(paper: str, table: str, row: str, column: str) -> float:
         If the paper, table, row or column does not exist; the message has what is spelled like
         it.
     """
+    # a mistyped label must not read as a number that is not printed
     frame = published(paper, table)
     for kind, name in (("row", row), ("column", column)):
         labels = frame[kind].unique().tolist()

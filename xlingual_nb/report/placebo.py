@@ -388,7 +388,7 @@ def rate(counts: pd.DataFrame) -> dict[str, float]:
     """
     rates = dict(studies=len(counts), stated=ALPHA)
     for truth, error in (("false", "confirmed"), ("hold", "refuted")):
-        n_wrong = int((counts[error] > 0).sum())
+        n_wrong = int((counts[error] > 0).sum())  # studies with one wrong verdict or more
         low, high = stats.binomtest(n_wrong, len(counts)).proportion_ci(method="exact")
         rates[truth] = float(counts[truth].mean())
         rates[error] = n_wrong / len(counts)

@@ -528,7 +528,8 @@ def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
     name : str
         Name of the table.
     """
-    if "step" in tidy and tidy.step.isna().all():
+    has_no_curves = "step" in tidy and tidy.step.isna().all()
+    if has_no_curves:
         tidy = tidy.drop(columns="step")
 
     path = folder / f"{name}.csv"

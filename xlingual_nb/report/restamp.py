@@ -62,6 +62,7 @@ def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list
     corpus = study.corpus.iloc[0]
     today = current_grid(reference.notebook, reference.scale, study)
     entries = select_observed(today, seeds)
+
     rows = []
     for entry, fingerprint in zip(entries, code_fingerprints(entries)):
         stages = sorted({spec.stage for spec in ancestors_by_id(entry.runs).values()})
@@ -92,10 +93,12 @@ def record(root: Path, tell=print) -> pd.DataFrame:
     rows = []
     for path in reference_files(root):
         reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
+        # values whose code was never recorded cannot be stamped
         seeds = tables.read_seeds(path)
         seeds = seeds[tables.is_known(seeds.made)]
         study = reference.tables()
         study = study[study.corpus.isin(seeds.corpus)]
+
         for corpus, corpus_tables in study.groupby("corpus"):
             try:
                 rows += grid_rows(reference, corpus_tables, seeds)

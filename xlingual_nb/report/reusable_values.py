@@ -228,6 +228,8 @@ def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
     seeds = reference.file("seeds")
     if study.empty or not seeds.is_file():
         return []
+
+    # entries that have a reference value, then those whose value has today's fingerprint
     today = current_grid(reference.notebook, reference.scale, study)
     observed = select_observed(today, tables.read_seeds(seeds))
     return select_observed(observed, matching_reference_values(observed, reference, corpus))

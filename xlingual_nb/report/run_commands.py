@@ -186,6 +186,7 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
     except InputError:
         if store:
             raise
+        # not in this store: perhaps a run behind the reference results, whose spec is in the index
         return print_provenance(provenance_of(run_id), as_json)
 
     files = sorted(path for path in Path(row["path"]).rglob("*") if path.is_file())

@@ -144,6 +144,7 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
         unit = effect_unit(claim, frame)
         rows = list(frame.itertuples())
         tested = [row for row in rows if row.verdict != verdicts.NOT_TESTED]
+        # else one row that says so
         shown = tested or rows[:1] or [None]
         for row in shown:
             lines.append(claim_row(claim, row, unit, up))

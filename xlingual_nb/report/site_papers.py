@@ -131,8 +131,8 @@ def grid(study: Study) -> str:
         for item in all_items:
             if item.paper != paper:
                 continue
-            status_key = f"{item.notebook}/{item.table}" if item.table else ""
-            status = covered(status_key, study.root)
+            our_table = f"{item.notebook}/{item.table}" if item.table else ""
+            status = covered(our_table, study.root)
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
         if tiles:
             head = f"<h3>{link(f'papers/{paper}.html', authors)}</h3>"
@@ -255,8 +255,8 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
     list[str]
         Blocks of markdown.
     """
-    status_key = f"{item.notebook}/{item.table}" if item.table else ""
-    status = covered(status_key, study.root)
+    our_table = f"{item.notebook}/{item.table}" if item.table else ""
+    status = covered(our_table, study.root)
     notebook = link(f"../nbs/{item.notebook}.html", f"notebook {item.notebook}")
     head = [f"## {item.title}", f"<p>{status} {STATUS[status]} · {notebook}</p>"]
 

@@ -112,7 +112,7 @@ def number_scripts(study: Study) -> dict[str, str]:
     """
     scripts = {}
     for table in study.tables:
-        lines = {}
+        lines = {}  # {line of the CSV file: what is behind its number}
         for line, row in table.lines:
             labels = [getattr(row, name) for name in CELL]
             address = (table.scale, table.notebook, *labels, step_of(row))

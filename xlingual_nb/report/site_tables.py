@@ -113,6 +113,7 @@ def table_head(columns: dict[str, list[str]]) -> list[str]:
     list[str]
         Lines of HTML.
     """
+    # the first column has the labels of rows, its head stands over both rows
     groups = "<colgroup></colgroup>"
     first_row = '<th scope="col" rowspan="2">row</th>'
     second_row = ""

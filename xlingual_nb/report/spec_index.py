@@ -106,7 +106,7 @@ def index_entries(specs: Iterable) -> dict[str, dict]:
         while pending:
             spec = pending.pop()
             short = run_id(spec)[:SHORT]
-            if short not in entries:
+            if short not in entries:  # many runs read the same pretraining
                 entries[short] = index_entry(spec)
                 pending += parents(spec)
     return entries
@@ -145,7 +145,7 @@ class SpecIndex:
         InputError
             Unless exactly one run of the index matches.
         """
-        start = start[:SHORT]
+        start = start[:SHORT]  # a complete id is cut to the length of the index's
         matches = [short for short in self.entries if start and short.startswith(start)]
         require(
             len(matches) == 1,

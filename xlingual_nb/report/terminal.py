@@ -388,13 +388,14 @@ def write_csv(frame, path) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #d6ca278d
 def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, str]:
-    """Options of the form NAME=VALUE: `['seeds=5']` becomes `{'seeds': '5'}`.
+    """Arguments of the form NAME=VALUE as a dict: `['seeds=5']` becomes `{'seeds': '5'}`.
 
     Parameters
     ----------
     arguments : list of str or None
+        As given on the command line, one for each `-p`.
     option : str
-        Their option, for the messages.
+        The option that they were given with, for the messages.
 
     Returns
     -------
@@ -407,12 +408,13 @@ def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, st
     """
     values = {}
     for text in arguments or []:
-        name, mark, value = text.partition("=")
-        if not (mark and name.strip()):
+        name, equals_sign, value = text.partition("=")
+        name = name.strip()
+        if not (equals_sign and name):
             raise InputError(f"{option} {text}: write {option} NAME=VALUE")
-        if name.strip() in values:
-            raise InputError(f"{option} {name.strip()} is given twice: give it once")
-        values[name.strip()] = value
+        if name in values:
+            raise InputError(f"{option} {name} is given twice: give it once")
+        values[name] = value
     return values
 
 # %% ../../nbs/lib/8130_terminal.ipynb #158073d7
