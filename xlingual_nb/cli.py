@@ -360,6 +360,7 @@ def confirm(
     from xlingual_nb.runs.executors import Inline, Processes
     from xlingual_nb.runs.store import Store
 
+    # without a notebook nothing is run
     if not notebook:
         progress = progress_table(open_store(store, blank=True), corpus)
         return print_table(progress, "no claim is planned here")
@@ -443,6 +444,8 @@ def claims_(
     if verdict:
         require(verdict in VERDICTS, f"no verdict {verdict!r}: choose of {', '.join(VERDICTS)}")
         frame = frame[frame.verdict == verdict]
+
+    # several claims are a table; a single one is its sentence, with a line for each text
     if as_json:
         return print_json(rows_of(frame))
     if not which or is_paper:

@@ -557,6 +557,7 @@ def run_notebooks(
         settings = settings | {"keep": "yes"}
     values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
 
+    # several at once are a batch, in processes of their own; otherwise all run in this one
     if jobs != 1 or on_workers:
         entries = [named_entry(source, scale, settings) for source in sources]
         run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)

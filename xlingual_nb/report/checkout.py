@@ -114,7 +114,7 @@ def same_data():
         os.environ["XLINGUAL_DATA"] = str(home)
     try:
         yield
-    finally:
+    finally:  # the environment of a process that goes on is as before
         if setting_before is not None:
             os.environ["XLINGUAL_DATA"] = setting_before
         elif home:

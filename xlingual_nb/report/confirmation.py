@@ -484,6 +484,7 @@ def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK
     finally:
         record = write_record(table, store, processor_seconds() - began)
 
+    # the values may complete a family of claims, which is judged as soon as it is complete
     written = [record, write_values(table, store)]
     judged = confirmed_verdicts(repository())
     if len(judged):

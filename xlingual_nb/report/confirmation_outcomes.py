@@ -142,8 +142,9 @@ def confirmation_scores(compared: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (paper, corpus), family in compared.groupby(["paper", "corpus"], sort=False):
         n_tested = (family.exploratory != verdicts.NOT_TESTED).sum()
-        if not n_tested:
+        if not n_tested:  # the paper has no study on this text
             continue
+
         row = dict(paper=paper, corpus=corpus, tested=n_tested)
         row["decided"] = family.exploratory.isin(verdicts.DECIDED).sum()
         row["planned"] = (family.outcome != LEFT_OUT).sum()

@@ -485,6 +485,7 @@ def verdicts_before_page(root: Path, frames: dict[str, pd.DataFrame]) -> str:
     str
         Markdown.
     """
+    # changed: between reproduced, not reproduced (of two kinds today) and open
     both = against_before(root, frames)
     changed = both[both.held != both.held_before]
     is_open_now = changed.held == "open"

@@ -219,7 +219,7 @@ def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
     """
     if style in explained:
         return True
-    if style.colour == GREY:
+    if style.colour == GREY:  # a baseline or reference line needs an entry of its own
         return False
 
     of_colour = [entry for entry in explained if style.colour in (entry.colour, entry.face)]

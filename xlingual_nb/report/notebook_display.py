@@ -309,7 +309,7 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
     heading = f"<p><b>{caption}</b> ({tables.describe_seeds(tidy)})</p>" if caption else ""
     if tidy.published.notna().any() or reference is not None:
         frame = tables.beside_published(tidy, reference)
-        is_filled = (frame != "").any()
+        is_filled = (frame != "").any()  # by column: some are not published at all
         frame = frame.loc[:, is_filled].reset_index(names="row")
     else:
         frame = tables.ours_alone(tidy).reset_index()
@@ -487,6 +487,7 @@ def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
         Where the notebook's results are.
     """
     notebook = at.reference.notebook
+    # with `keep` the user's tables have just become the reference results
     if at.keep and len(tidy):
         return print(f"{notebook}: these tables are the kept ones now")
     if at.keep:

@@ -79,6 +79,7 @@ def resolve(name: str, folder: Path | None = None) -> Path:
         if name in (stem, title) or (name.isdigit() and int(name) == int(number)):
             return path
 
+    # no such notebook: suggest the nearest name
     titles = [stem.partition("_")[2] for stem in notebooks]
     near = difflib.get_close_matches(name, [*notebooks, *titles], 1)
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
@@ -234,6 +235,7 @@ def announcing_engine(name: str, say):
 
     began = time.monotonic()
 
+    # papermill calls its manager's `cell_start` before it executes a cell
     class Announcing(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
