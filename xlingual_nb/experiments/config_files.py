@@ -390,9 +390,10 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
     InputError
         If a section redefines one of `base_sections` or is like one that does not exist.
     """
-    sections = {}
-    # the file has a table for each scale, and in it a section for each corpus
     check_keys(table, ("study", "languages", *SCALES), (), name)
+
+    # the file has a table for each scale, and in it a section for each corpus
+    sections = {}
     for scale in (key for key in table if key in SCALES):
         for corpus, values in require_table(table[scale], f"{name}, {scale}").items():
             location = f"{name}, {scale}.{corpus}"
@@ -467,6 +468,8 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
         )
 
     table = resolve_file_paths(table, folder)
+
+    # names of languages may be added, not changed
     location = f"{name}, languages"
     user_languages = parse_value(dict[str, dict[str, str]], table.get("languages", {}), location)
     for language, names in user_languages.items():
@@ -475,6 +478,7 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
                 raise InputError(
                     f"{location}.{language}.{key}: the study uses that name: take another"
                 )
+
     user_sections = resolve_sections(table, name, shipped_sections(study))
     user_sections = {key: values | {"own": name} for key, values in user_sections.items()}
     sections = user_sections | shipped_sections(study)
@@ -509,7 +513,9 @@ def has_data_file(name: str) -> bool:
 
 
 def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
-    """Name of the corpus that a study runs on: the one asked for, or for `auto` the best there is.
+    """Name of the corpus that a study runs on.
+
+    It is the one asked for; for `auto` the user's own, else the first whose data are there, else
     the microworld.
 
     Parameters

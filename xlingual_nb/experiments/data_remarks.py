@@ -248,8 +248,10 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
 
     # a dictionary beside the texts in which its words are looked up
     for spec in data_specs_of(runs):
-        path = isinstance(spec, WordSpec) and dictionary_file(spec.dictionary, spec.pair)
-        if not path or spec.context != "text":
+        if not isinstance(spec, WordSpec) or spec.context != "text":
+            continue
+        path = dictionary_file(spec.dictionary, spec.pair)
+        if not path:
             continue
         sources = [f"file:{path}", *(text.source for text in spec.texts)]
         content = tuple(map(source_digest, sources))

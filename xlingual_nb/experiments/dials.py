@@ -339,7 +339,7 @@ def cells(
     """
     presets = select_presets(languages)
     sizes = laboratory_config(scale, "micro")
-    model_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
+    model_seeds = choose_seeds(seeds, sizes.seeds.central, SEEDS)
 
     # the study is one of the microworld; K et al.'s study knows which corpora there are
     corpus_name = bilingual_config(scale, corpus).corpus
@@ -348,7 +348,7 @@ def cells(
 
     # by default the first seeds run every setting, the others the default settings alone;
     # seeds that are asked for run every setting
-    full_seeds = model_seeds if seeds else model_seeds[: min(3, sizes.seeds[0])]
+    full_seeds = model_seeds if seeds else model_seeds[: min(3, sizes.seeds.central)]
 
     table_entries = []
     for seed in model_seeds:

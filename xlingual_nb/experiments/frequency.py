@@ -89,7 +89,7 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
 
     table_cells = []
-    for seed in choose_seeds(seeds, sizes.seeds[0]):
+    for seed in choose_seeds(seeds, sizes.seeds.main):
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
             # the same languages with real text, and with the target's words drawn by frequency
@@ -99,7 +99,7 @@ def cells(
                     sizes, "table3", frequency_row_label(target, kind), spec, pair, target
                 )
             table_cells += baseline_cells(sizes, "table3", pair, bbert_spec(sizes, pair, seed))
-    return select_claim_cells(deduplicate(table_cells), claim, sizes.seeds[0])
+    return select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
 
 
 def grid(

@@ -277,7 +277,7 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     table_entries = []
 
     for row in (*UNCHANGED_ROWS, *REPLACEMENTS):
-        n_seeds = sizes.seeds[0 if row in FIGURE7_ROWS else 2]
+        n_seeds = sizes.seeds.central if row in FIGURE7_ROWS else sizes.seeds.rest
         for seed in choose_seeds(seeds, n_seeds, laboratory.SEEDS):
             measure = MeasureSpec(table1_spec(row, sizes, seed), dev, sentences=sizes.measured)
             table_entries += laboratory.row_cells("table1", row, measure, paper)
@@ -287,7 +287,7 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
 
     # `same`: a word and its copy in Fake-English are translations
     languages = laboratory.language_pair(train, set(), sizes.language)
-    draws = choose_seeds(seeds, sizes.seeds[2])
+    draws = choose_seeds(seeds, sizes.seeds.rest)
 
     def mapped_space(fit, draw):
         return laboratory_space_spec(sizes, fit, draw)

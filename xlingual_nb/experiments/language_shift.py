@@ -577,9 +577,11 @@ def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.Da
     Parameters
     ----------
     run : ShiftSpec
+        Translation run of the sentence.
     store : Store
         It has the run.
     layer : int
+        Layer that the shift is applied at.
     number : int
         Which of the sentences that the run keeps.
 

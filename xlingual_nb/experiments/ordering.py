@@ -243,7 +243,7 @@ def cells(
         reading_of_table[RELEASED_TABLE] = "permute_released"
 
     table_cells = []
-    for seed in choose_seeds(seeds, sizes.seeds[0]):
+    for seed in choose_seeds(seeds, sizes.seeds.main):
         for table, target in product(reading_of_table, (*sizes.targets, "en")):
             table_cells += permutation_cells(sizes, table, reading_of_table[table], target, seed)
         # beyond the paper's table: one language permuted alone
@@ -253,7 +253,7 @@ def cells(
         if is_full_study:
             table_cells += order_cells(sizes, seed)
 
-    table_cells = select_claim_cells(deduplicate(table_cells), claim, sizes.seeds[0])
+    table_cells = select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
     if checkpoint:
         table_cells += external_order_cells(checkpoint)
     return table_cells

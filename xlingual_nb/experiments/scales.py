@@ -98,7 +98,7 @@ def read_section(study: str, scale: str, corpus: str, values: dict, languages: d
     location = f"{values.get('own', study + '.toml')}, {scale}.{corpus}"
     settings = {k: v for k, v in values.items() if k not in META_KEYS}
 
-    # what the section's place in the file says is no key of it
+    # scale and corpus follow from the section's place in the file: they are no keys of it
     context = dict(scale=scale, corpus=corpus, label=corpus, languages=languages)
     for key in context:
         if key in settings:
@@ -257,6 +257,7 @@ def load_config(study: str, scale: str, corpus: str = "auto", languages: str = "
         sizes = read_section(study, scale, corpus, section, language_names)
     else:
         sizes = shipped_config(study, scale, corpus)
+    # Tables 4 to 6 of K et al. have one target, which must be among the user's
     if is_user_section and study == "k2020":
         sizes = sizes.with_targets(sizes.targets)
     sizes = with_languages(sizes, languages)
