@@ -387,6 +387,7 @@ def read_claims(path) -> list[Claim]:
                 floor=tuple(content.get("floor", ())),
                 clear=content.get("clear", 0.05),
             )
+
             tests = [Comparison(**_frozen(test)) for test in entry["tests"]]
             amended = [Amendment(**change) for change in entry.get("amended", [])]
             fields |= _frozen(entry | {"tests": tests, "amended": amended})

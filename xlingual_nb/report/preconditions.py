@@ -208,6 +208,8 @@ def is_trained_to_equal_fit(t: ClaimTest) -> bool:
 
     matched = replace(t, test=replace(t.test, table=t.test.table + published.MATCHED))
     column = t.test.column
+
+    # a row that fits already stands in both tables with the same models
     has_other_models = False
     for row in compared_rows(t.test) + t.test.fit:
         ordinary = t.values(row)

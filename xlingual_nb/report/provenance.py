@@ -307,6 +307,8 @@ def decision_text(row) -> str:
         Such as `bible: margin > 0.05; p 0.012 for; models above baseline: 5 of 5`.
     """
     parts = [f"{row.corpus}: margin {verdicts.shown_margin(row)}"]
+
+    # the rest only where it is known
     if pd.notna(row.p):
         parts.append(f"p {verdicts.shown_p(row)}")
     power = verdicts.shown_power(row)

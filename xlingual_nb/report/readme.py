@@ -416,6 +416,8 @@ def readme_text(text: str, root: Path) -> str:
     """
     template = tomllib.loads((root / "nbs/readme.toml").read_text(encoding="utf-8"))
     frames = reference_verdicts(root)
+
+    # {name of a block: its markdown}
     blocks = {
         "badges": badges_block(repository_address(root)),
         "findings": findings_block(template, frames),
@@ -424,6 +426,7 @@ def readme_text(text: str, root: Path) -> str:
         "notebooks": notebooks_block(template),
         "coverage": coverage_block(template, root),
     }
+
     for name, content in blocks.items():
         text = replace_block(text, name, content)
     return text

@@ -257,7 +257,9 @@ def remove_stale(folder: Path) -> None:
     built_files = [path for path in built.rglob("*") if path.is_file()]
     for path in built_files:
         name = path.relative_to(built)
-        # the search index and the like
+
+        # a file stays if Sphinx made it by itself (the search index), if it is a copy of a file of
+        # `extra`, or if the page's source is still there
         is_of_sphinx = name.as_posix() in MADE_BY_SPHINX or name.as_posix().startswith(OF_SPHINX)
         is_copy = (folder / "extra" / name).is_file()
         page = folder / "source" / name

@@ -141,7 +141,8 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
     lines = []
     for claim in claims:
         frame = by_claim.get(claim.id, judged[:0])
-        unit = effect_unit(claim, frame)
+        unit = effect_unit(claim, frame)  # points of a score, a ratio, or a correlation
+
         rows = list(frame.itertuples())
         tested = [row for row in rows if row.verdict != verdicts.NOT_TESTED]
         # else one row that says so

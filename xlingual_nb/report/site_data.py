@@ -176,6 +176,8 @@ class Study:
             except InputError as error:
                 self._fault(files[scale], error)
                 continue
+
+            # claims of another version of the registry have no page
             unregistered = sorted(set(frame.claim) - registered)
             if unregistered:
                 message = (
@@ -209,6 +211,8 @@ class Study:
         for path in sorted(self.root.glob("results/*/*/*.csv")):
             if path.stem == "seeds" or not is_result_table(path):
                 continue
+
+            # results/SCALE/NOTEBOOK/TABLE.csv
             scale = path.parent.parent.name
             notebook = path.parent.name
             try:
@@ -276,6 +280,8 @@ class Study:
         for path in sorted(self.root.glob("figures/*.png")):
             if "-smoke-" in path.name and not self.is_user:
                 continue
+
+            # what the notebook wrote beside the picture; of a user's it may be missing
             note = self._note(path.with_suffix(".json"))
             caption = str(note.get("caption", path.stem))
             figure = FigureNote(
@@ -383,7 +389,9 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
     items = set()
     letter = ""
     kind = ""
-    # a paper, a kind, a range of numbers or one number: each holds until the next
+
+    # The text is read from left to right: a paper's letter and a kind (`Tables`) hold for the
+    # numbers after them, until the next.
     pattern = r"\b(L1|L2|[KWD])\b(?= [TF])|(Table|Figure)s?|(\d+) to (\d+)|(\d+)"
     for match in re.finditer(pattern, text):
         paper_letter, kind_word, first, last, single = match.groups()

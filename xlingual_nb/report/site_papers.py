@@ -134,6 +134,7 @@ def grid(study: Study) -> str:
             our_table = f"{item.notebook}/{item.table}" if item.table else ""
             status = covered(our_table, study.root)
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
+
         if tiles:
             head = f"<h3>{link(f'papers/{paper}.html', authors)}</h3>"
             blocks.append(f'{head}\n<div class="xl-grid">\n' + "\n".join(tiles) + "\n</div>")
@@ -219,6 +220,7 @@ def item_claims(item: Item, study: Study) -> str:
     str
         HTML, whose title counts the verdicts; empty where there is no claim.
     """
+    # a table of another reading, `table2-released`, follows the published one
     claims = []
     for claim in published.claims(item.paper):
         tested_tables = {published.in_print(test.table) for test in claim.tests}

@@ -253,6 +253,7 @@ def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str
         paragraph(f"`{table.file}`, of notebook {table.notebook} at scale {table.scale}."),
         f"<p>{csv_link} · {notebook_link}</p>",
     ]
+
     for caption, part in parts_of(table):
         if table.has_steps:
             blocks.append(curve_table(table, part, caption))

@@ -219,6 +219,8 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
     if not path.is_file():
         number = notebook.partition("_")[0]
         raise InputError(f"{path} is not there: xlingual run {number} --scale {scale}")
+
+    # a table is long: a line an entry, with the name of its measure in `column`
     values = tables.read(path)
     measures = values["column"].unique()
     if column not in measures:
