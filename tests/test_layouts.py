@@ -143,6 +143,11 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
         ["MAT.5.3\tAutuaita.", "1JN.2.4\tHe.", "MRK.5.3\tHän."],
     ),
     ("bible", "Mayer and Cysouw"): ("fi-a.tsv", ["40005003\tAutuaita."], ["MAT.5.3\tAutuaita."]),
+    ("bible", "Unbound Bible"): (
+        "fi-a.tsv",
+        ["#name\tFinnish", "01O\t1\t1\t\t10\tAlussa loi Jumala.", "40N\t5\t3\t\t20\tAutuaita."],
+        ["GEN.1.1\tAlussa loi Jumala.", "MAT.5.3\tAutuaita."],
+    ),
     ("bible", "table of verses"): (
         "fi-b.tsv",
         ["Book,Chapter,Verse,Text", '1 John,2,4,"Hän, joka"', "Psalms,3,1,Psalmi."],

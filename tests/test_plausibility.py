@@ -56,6 +56,21 @@ def test_whole_lines_that_are_no_text(tmp_path, line, says):
     assert says in finding and "25.0% of the lines" in finding and "line 4" in finding
 
 
+WRAPPED = """Alice was beginning to get very tired of sitting by her sister on the
+bank, and of having nothing to do: once or twice she had peeped into the
+book her sister was reading, but it had no pictures or conversations in
+it. And what is the use of a book?
+"""
+
+
+def test_lines_that_are_wrapped_are_no_sentences(tmp_path):
+    told, wrong = findings(tmp_path, text__en_txt=WRAPPED.splitlines())
+    (finding,) = told["text/en.txt"]
+    assert "75.0% of the lines begin within a sentence (first: line 2)" in finding and wrong == []
+    told, _ = findings(tmp_path, text__en_txt=WRAPPED.replace("\n", " ").split(". "))
+    assert not any("within a sentence" in line for line in told.get("text/en.txt", []))
+
+
 def test_good_text_in_every_script_passes(tmp_path):
     told, wrong = findings(
         tmp_path,
