@@ -136,6 +136,7 @@ def undecayed_weights(
 
     for l in range(shape.layers):
         sizes |= {f"{l}.attention.qkv.bias": (3 * h,), f"{l}.intermediate.dense.bias": (i,)}
+        # attention and feed-forward network each end in a dense layer and a layer norm
         for part in ("attention.output", "output"):
             for name in ("dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
                 sizes[f"{l}.{part}.{name}"] = (h,)

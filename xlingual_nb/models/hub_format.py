@@ -42,6 +42,7 @@ def hub_weight_names(name: str) -> list[str]:
     if name.startswith(("pooler", "embeddings")):
         return ["bert." + name]
 
+    # what is left is of a layer, as `0.output.dense.weight`
     name = "bert.encoder.layer." + name
     if ".qkv." not in name:
         return [name]
@@ -82,6 +83,7 @@ def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool =
         "attention_probs_dropout_prob": dropout,
         "initializer_range": 0.02,
         "pad_token_id": 0,
+        # no key of BERT: transformers keeps it in the model's config
         "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]},
     }
 

@@ -41,6 +41,7 @@ def check_path(path: str | Path) -> None:
         f"{path}: there is no such folder: name one with config.json, model.safetensors and "
         "tokenizer.json, or a file of word vectors"
     )
+    # NAME or OWNER/NAME
     if re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(path)):
         message += (
             f". A model of the Hugging Face hub is downloaded first, `hf download {path} "

@@ -140,6 +140,7 @@ class PretrainSpec:
             "give a number between",
         )
 
+        # knn-replace draws its neighbours from word vectors in a common space
         needs_neighbours = MASKING[self.masking].knn > 0
         require(
             needs_neighbours == (self.neighbours is not None),
@@ -206,6 +207,7 @@ def check_inputs(spec) -> None:
     require(spec.inputs in INPUTS, f"inputs={spec.inputs!r}: choose {', '.join(INPUTS)}")
     has_pairs = spec.inputs == "pairs"
 
+    # a random half of the sentences leaves no document whole
     for language in spec.languages:
         has_half = any(step.startswith("half(") for step in language.transforms)
         require(

@@ -109,6 +109,7 @@ class SpaceSpec:
             f"fit={self.fit!r}, dictionary={self.dictionary}: "
             "a dictionary and fit='known' go together",
         )
+        # re-weighting changes the first language's space too, so that it fits one pair alone
         require(
             self.rotation or len(parts) == 2 or self.fit == "nothing",
             f"{len(parts)} languages cannot share one re-weighting: set rotation=True",
