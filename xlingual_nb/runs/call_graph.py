@@ -85,7 +85,7 @@ def bytecode(code: CodeType, mark=str) -> str:
     ----------
     code : CodeType
     mark : callable
-        Is applied to each global name and attribute that it uses.
+        Is applied to each global name and attribute that the function uses.
 
     Returns
     -------
@@ -357,9 +357,9 @@ class Sources:
         Returns
         -------
         list of (str or None, str, tuple)
-            (module, name, rest of the path); several where an import may go two ways, as in `try`
-            and `except`. A module itself has the name `*`; a name of another package has the
-            module None.
+            (module, name, rest of the path), as `("xlingual_nb.errors", "InputError", ())`;
+            several where an import may go two ways, as in `try` and `except`. A module itself has
+            the name `*`; a name of another package has the module None.
         """
         found = self.module(module)
         if found is None:  # of another package
@@ -452,6 +452,7 @@ def reached_definitions(roots, sources: Sources, specs=frozenset()) -> dict[tupl
     roots : iterable of (str, str)
         (module, name).
     sources : Sources
+        The modules whose code counts; names of other packages are not followed.
     specs : set of (str, str)
         Spec classes. Their pieces with a `code_names.role` are left out: run ids account for them.
 

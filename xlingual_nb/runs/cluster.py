@@ -124,9 +124,8 @@ class Dask:
         self._waiting = deque()  # tasks that no worker has yet
         self._sent = {}  # {key of dask: task that a worker has}
         self._refused = deque()  # (job, failure) of jobs that cannot be sent
-        self._ended = (
-            queue.Queue()
-        )  # keys of tasks that ended, addresses of workers that were checked
+        # keys of tasks that ended, addresses of workers that were checked
+        self._ended = queue.Queue()
         self._members = {}  # {address: Member}
         self._told = set()  # what was printed and is not printed again
         self._lost = ""  # why the study was given up
@@ -270,7 +269,10 @@ class Dask:
         return f", dashboard {link}"
 
     def _update_workers(self):
-        """Check workers that are new, and take back the jobs of workers that are gone."""
+        """Start the checks of new workers, and queue again the jobs of workers that are gone.
+
+        `_members` are the workers by address, `_sent` the jobs that they have.
+        """
         if self._lost or time.monotonic() - self._looked < self.TICK:
             return
         self._looked = time.monotonic()
@@ -278,11 +280,13 @@ class Dask:
         if workers is None:  # the scheduler is gone
             return
 
+        # new workers have to pass a check before they get jobs
         for address, about in workers.items():
             has_device = self.device == "cpu" or about.get("resources", {}).get(LABEL)
             if address not in self._members and has_device:
                 self._members[address] = self._start_check(address, about)
 
+        # workers that have left the cluster, and their jobs
         for address in set(self._members) - set(workers):
             del self._members[address]
         for key, task in list(self._sent.items()):
@@ -314,7 +318,7 @@ class Dask:
         return member
 
     def _read_check(self, address: str):
-        """Record whether a worker that was checked can be used; print why if it cannot."""
+        """Record whether a worker that was checked can be given jobs; print why if it cannot."""
         member = self._members[address]
         try:
             report = member.check.result(timeout=10)
@@ -417,7 +421,7 @@ class Dask:
     # --- ends
 
     def _give_up_without_workers(self):
-        """End the study where no worker can work on it.
+        """End the study where no worker can be given jobs.
 
         If all workers have failed their check: on a cluster of this machine at once, on another
         after `PROMPT` seconds, since more may connect. Without any, after `patience` seconds.

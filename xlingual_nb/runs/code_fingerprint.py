@@ -35,7 +35,9 @@ from .spec import spec_classes
 def maker_parts(value, visited=()):
     """The functions and classes that a maker consists of, and the plain values bound into it.
 
-    Lists and dictionaries may change during a study: of these only functions and classes count.
+    A maker is the function that computes the runs of a stage, such as pretraining; it may be a
+    partial function or a closure. Lists and dictionaries may change during a study: of these only
+    functions and classes count.
 
     Parameters
     ----------
@@ -96,9 +98,9 @@ def starting_points(make, spec: type | None = None) -> tuple[set, set, list, Sou
     Parameters
     ----------
     make : callable
-        The maker of a stage.
+        Function that computes the runs of a stage.
     spec : type, optional
-        Its spec class.
+        Dataclass that describes such a run.
 
     Returns
     -------
@@ -296,6 +298,7 @@ def code_with_full_names(roots: set, classes: set, sources: Sources) -> dict[str
     classes : set of (str, str)
         Spec classes: the default of each field is an entry of its own.
     sources : Sources
+        The modules in which they are looked up.
 
     Returns
     -------
@@ -478,7 +481,9 @@ def edited_modules(make, spec: type | None = None) -> list[str]:
     Parameters
     ----------
     make : callable
+        Function that computes the runs of a stage.
     spec : type, optional
+        Dataclass that describes such a run.
 
     Returns
     -------

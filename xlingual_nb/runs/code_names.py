@@ -83,7 +83,8 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
     Returns
     -------
     dict
-        {name: set of (module, path inside it)} of its imports; empty for a name bound otherwise.
+        {name: set of (module, path inside it) that it is imported from}; the set is empty for a
+        name bound otherwise.
     """
     bound = {}
     declared = {}  # names of `global` and `nonlocal`; None for one of an enclosing function
@@ -249,7 +250,7 @@ class Marker(ast.NodeTransformer):
         return nodes
 
     def _function(self, node):
-        """Visit a function or lambda, its body in a scope of its own."""
+        """Mark the names from outside that a function or lambda uses; its own names hide them."""
         arguments = node.args
         is_lambda = isinstance(node, ast.Lambda)
         parameters = [parameter.arg for parameter in parameters_of(arguments)]
@@ -406,7 +407,7 @@ class LocalNumbers(ast.NodeTransformer):
         return nodes
 
     def visit_FunctionDef(self, node):
-        """Number the local variables of a function; its arguments keep the names that callers use.
+        """Replace the names of a function's local variables by numbers; its arguments keep theirs.
 
         Parameters
         ----------
@@ -434,7 +435,7 @@ class LocalNumbers(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node):
-        """Number the arguments of a lambda: `lambda x: x` becomes `lambda %1: %1`.
+        """Replace the arguments of a lambda by numbers: `lambda x: x` becomes `lambda %1: %1`.
 
         Parameters
         ----------
@@ -477,7 +478,7 @@ class LocalNumbers(ast.NodeTransformer):
         return node
 
     def _comprehension(self, node):
-        """Number the loop variables of a comprehension: `[x for x in y]` has `%1` for `x`."""
+        """Replace the loop variables of a comprehension by numbers: `[%1 for %1 in names]`."""
         # the first iterable is evaluated outside, all else in a scope of its own
         first = node.generators[0]
         first.iter = self.visit(first.iter)
@@ -556,7 +557,8 @@ def without_local_names(node):
 def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
     """A statement as normalised text, a class in one piece a member. Changes the tree.
 
-    The name of the function or class itself is left out: its label names it.
+    The text is the same after renaming a local variable, editing a docstring or importing a name
+    otherwise. The name of the function or class itself is left out.
 
     Parameters
     ----------

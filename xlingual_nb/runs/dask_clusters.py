@@ -104,7 +104,7 @@ def local_cluster(workers: int = 0, device: str = "cpu", tell=print):
     device : str
         `cpu`, `cuda` or `auto`.
     tell : callable
-        Is given a line where a worker has ended.
+        Prints a line, such as that a worker has ended.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def keep_workers(cluster, tell=print):
     cluster : SpecCluster
         Of subprocesses.
     tell : callable
-        Is given each line for people.
+        Prints a line.
     """
     restarts_left = RESTARTS
     while cluster.status.name == "running":
@@ -211,7 +211,7 @@ def replace_jobs(cluster, log: str, tell=print):
     log : str
         Where the jobs' logs are.
     tell : callable
-        Is given each line for people.
+        Prints a line.
     """
     replacements_left = RESTARTS
     connected = set()  # ids of the jobs whose workers have been seen
@@ -259,15 +259,15 @@ def batch_cluster(system: str, workers: int = 0, device: str = "cpu", tell=print
     Parameters
     ----------
     system : str
-        One of `batch_systems`.
+        One of `batch_systems`: `slurm`, `pbs` …
     workers : int
         How many jobs at a time, at most; 4 by default.
     device : str
         `cpu`, `cuda` or `auto`.
     tell : callable
-        Is given a line where a job has ended before its worker was there.
+        Prints a line, such as that a job ended before its worker was there.
     **options
-        Of the class of dask-jobqueue; others come from `jobqueue.yaml`.
+        Of the cluster's class in dask-jobqueue, such as `queue`; others come from `jobqueue.yaml`.
 
     Returns
     -------

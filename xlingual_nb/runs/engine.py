@@ -33,7 +33,7 @@ def split(buckets: list[list], stack: int) -> list[list]:
     Parameters
     ----------
     buckets : list of list
-        Runs that can be made together.
+        Each has runs that can be made together.
     stack : int
         Largest group.
 
@@ -60,10 +60,11 @@ def make_runs(
     Parameters
     ----------
     root : str
-        Of the store.
+        Folder of the store.
     kind : type
         The spec class of the stage.
     make : callable
+        The stage's function that computes runs.
     specs : tuple of Spec
     code : dict
         {stage: its definitions} when the study began.
@@ -385,7 +386,9 @@ def run(
     Parameters
     ----------
     specs : iterable of Spec
+        Descriptions of the runs.
     store : Store, Path or str
+        Where results are, and are written.
     executor : Executor, optional
         Where to run; `Inline()` by default.
     stack : int

@@ -21,7 +21,7 @@ from .store import Store, fingerprint, list_runs
 
 # %% ../../nbs/lib/1080_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
-    """The code and inputs that a run made now would have, for its manifest.
+    """The code and inputs that a run made now would have, as its manifest records them.
 
     Parameters
     ----------

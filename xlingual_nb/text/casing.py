@@ -54,7 +54,7 @@ def lowercasing_effect(
     Parameters
     ----------
     cased, lowercased : Tokenizer
-        Of one vocabulary.
+        With the same vocabulary.
     sentences : iterable of str
 
     Returns

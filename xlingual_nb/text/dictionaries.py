@@ -73,6 +73,7 @@ def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
     Parameters
     ----------
     dictionary : Dictionary
+        Names its source: MUSE, a file, or one that is generated.
     languages : pair of str
 
     Returns
@@ -153,7 +154,7 @@ def check_same_world(first: CorpusSpec, second: CorpusSpec) -> None:
     Raises
     ------
     InputError
-        If their parameters differ.
+        If the parameters of the world, such as its grammar and its words, differ.
     """
     from xlingual_nb import microworld
 

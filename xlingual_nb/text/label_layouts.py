@@ -36,14 +36,14 @@ def read_labelled_texts(
     lines : list of str
         Of the file.
     columns : dict of tuple of str
-        As in `find_columns`: text, label.
+        Names that the columns of text and label may have in a header.
     what : str
-        What a label is.
+        What a label is: topic or language.
 
     Returns
     -------
     list of Conversion
-        Empty for another layout, and for this project's own.
+        The layout's name, lines `text<TAB>label`; empty for another layout or this project's.
     """
     table = read_table(lines)
     if table and table[0]:
@@ -57,6 +57,7 @@ def read_labelled_texts(
                 rows.append("\t".join(cells))
             return [Conversion(layout, rows)]
 
+    # fastText
     lines = [line for line in lines if line.strip()]
     matches = [FASTTEXT_LINE.fullmatch(line) for line in lines]
     if matches and all(matches):
@@ -131,7 +132,7 @@ def read_wili(path: Path) -> Conversion | None:
     Returns
     -------
     Conversion or None
-        None for a file of another name.
+        Its name and lines `text<TAB>language`; None for a file of another name.
 
     Raises
     ------

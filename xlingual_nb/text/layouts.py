@@ -78,7 +78,8 @@ def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
     Returns
     -------
     list of Conversion
-        Several where the file does not say which it is.
+        Name of the layout and lines in this project's own. Several where the file does not say
+        which it is; none for a file in this project's layout.
 
     Raises
     ------

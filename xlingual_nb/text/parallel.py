@@ -58,6 +58,7 @@ def check_same_documents(corpora: list[Corpus], names: list[str]) -> None:
     Parameters
     ----------
     corpora : list of Corpus
+        Whose documents are separated by blank lines.
     names : list of str
         Of the texts, for messages.
 

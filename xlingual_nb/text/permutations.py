@@ -119,7 +119,7 @@ class Swaps:
 
 
 def sample_pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> Swaps:
-    """The swaps of K section 3.2.2: a share of all L(L-1)/2 pairs of positions, in random order.
+    """A share of all L(L-1)/2 pairs of positions, in random order (K et al. 2020, section 3.2.2).
 
     No pair is drawn twice.
 
@@ -151,7 +151,7 @@ def sample_pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: 
 
 
 def sample_released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> Swaps:
-    """The swaps of K's released code: int(p (L-1)) pairs of positions, with replacement.
+    """int(p (L-1)) pairs of positions, with replacement, as the released code of K et al. (2020).
 
     The two positions of a pair differ.
 
@@ -271,7 +271,7 @@ PERMUTATIONS = {
 def permute(
     encoded: Encoded, p: float, seed: int = 0, method: str = "pairs", portion: int = 2**22
 ) -> Encoded:
-    """Tokens reordered within each sentence, more so the higher p is (K section 3.2.2).
+    """Tokens reordered within each sentence, the more the higher p (K et al. 2020, section 3.2.2).
 
     Parameters
     ----------

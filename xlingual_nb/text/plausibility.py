@@ -122,8 +122,10 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
     ----------
     rows : list of list of str
         Premise, hypothesis and label.
-    language, least
-        As in `text_findings`.
+    language : str
+        Code, by which the script of the letters is checked.
+    least : float
+        Smallest share of lines that is worth a warning.
 
     Returns
     -------
@@ -420,8 +422,10 @@ def content_findings(
     kind : str
         Folder of the data folder.
     lines : list of str
-    language, least
-        As in `text_findings`.
+    language : str
+        Code, by which the script of the letters is checked.
+    least : float
+        Smallest share of lines that is worth a warning.
 
     Returns
     -------
@@ -470,8 +474,10 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
     path : Path
     kind : str
         Folder of the data folder that such files are in.
-    language, least
-        As in `text_findings`; the language is the one in the name by default.
+    language : str
+        Code, by default the one in the name, by which the script of the letters is checked.
+    least : float
+        Smallest share of lines that is worth a warning.
 
     Returns
     -------

@@ -258,7 +258,7 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     Returns
     -------
     list of Conversion
-        Empty for another layout, and for this project's own.
+        The layout's name, lines `token<TAB>tag`; empty for another layout or this project's.
     """
     rows, separator = split_columns(lines)
     widths = Counter(len(r) for r, line in zip(rows, lines) if r and not line.startswith("#"))
@@ -397,8 +397,8 @@ def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
     Returns
     -------
     list of Conversion
-        One; two where labels are numbers, whose meaning the file does not tell; none for labels
-        of another task.
+        Its name and lines `premise<TAB>hypothesis<TAB>label`. One; two where labels are numbers,
+        whose meaning the file does not tell; none for labels of another task.
     """
     n_without = sum(label == NO_LABEL for _, _, label in rows)
     rows = [row for row in rows if row[2] != NO_LABEL]
@@ -561,7 +561,7 @@ def read_dictionary_columns(lines: list[str], language: str) -> list[Conversion]
     Returns
     -------
     list of Conversion
-        Two for pairs with blanks inside, where either blank may separate the two words.
+        The layout's name, lines `word translation`; two where either blank may part the words.
     """
     rows, parted_by = split_columns(lines)
     rows_by_sign, sign = separated_words(lines)
@@ -621,7 +621,7 @@ def read_conllu_columns(lines: list[str], language: str) -> list[Conversion]:
     Returns
     -------
     list of Conversion
-        Empty for another layout, and for plain CoNLL-U.
+        The layout's name and lines of plain CoNLL-U; empty for another layout, and for CoNLL-U.
     """
     # CoNLL-U Plus names its columns in a comment
     declared = next((line for line in lines if line.startswith("# global.columns")), "")

@@ -302,7 +302,7 @@ def spellable_text(sentences: Iterable[str], letters: list[str]) -> list[str]:
 
 
 def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
-    """A cased WordPiece tokenizer trained on some text (D section 2.1: size 2,048).
+    """A cased WordPiece tokenizer trained on some text (Dufter & Schütze 2020, section 2.1).
 
     It is identical in every process.
 
@@ -411,7 +411,7 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
 
 # %% ../../nbs/lib/2020_tokenizers.ipynb #66f530ad
 def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
-    """A tokenizer with twice the vocabulary, for Fake-English (D section 2.1).
+    """A tokenizer with twice the vocabulary, for Fake-English (Dufter & Schütze 2020, section 2.1).
 
     Entry V + i is the copy `::token` of entry i, special tokens included. Text is encoded as
     before.

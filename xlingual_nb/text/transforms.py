@@ -67,8 +67,9 @@ def shift_character(c: str, by: int) -> str:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #bc3ab245
 def unicode_shift(corpus: Corpus, by: int = 200_000) -> Corpus:
-    """K's Fake-English: every character but white space moved by `by` code points (K section
-    3.2.1).
+    """Fake-English of K et al. (2020, section 3.2.1): characters moved by `by` code points.
+
+    White space stays.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def unicode_shift(corpus: Corpus, by: int = 200_000) -> Corpus:
 def tokenize_words(corpus: Corpus) -> Corpus:
     """Words and punctuation separated by blanks, as BERT's basic tokenizer splits them.
 
-    This is the first step of K's released preprocessing.
+    This is the first step of the preprocessing that K et al. (2020) released.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def tokenize_words(corpus: Corpus) -> Corpus:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #c7ab482b
 def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
-    """Text with the corpus' unigram distribution and nothing else (K section 3.2.3).
+    """Text with the corpus' unigram distribution alone (K et al. 2020, section 3.2.3).
 
     Every sentence keeps its number of words; each word is drawn from the corpus' word
     frequencies.
@@ -146,7 +147,7 @@ def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #3a588f85
 def shift_ids(encoded: Encoded, by: int) -> Encoded:
-    """Every id plus an offset, the vocabulary size in D (2,048; section 2.1, figure 2).
+    """Every id plus an offset, in Dufter & Schütze (2020, section 2.1) the vocabulary size 2,048.
 
     Parameters
     ----------
@@ -226,7 +227,7 @@ def type_token_overlap(first: Encoded, second: Encoded) -> dict[str, float]:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #769814bb
 def invert_order(encoded: Encoded) -> Encoded:
-    """Every sentence with its tokens in reverse order (D section 2.4, inv-order).
+    """Every sentence with its tokens reversed (inv-order, Dufter & Schütze 2020, section 2.4).
 
     Parameters
     ----------
@@ -243,7 +244,7 @@ def invert_order(encoded: Encoded) -> Encoded:
 
 # %% ../../nbs/lib/2040_transforms.ipynb #d261264a
 def split_halves(encoded: Encoded) -> tuple[Encoded, Encoded]:
-    """The first and the second half of the sentences (D section 2.4, no-parallel).
+    """Both halves of the sentences (no-parallel, Dufter & Schütze 2020, section 2.4).
 
     Parameters
     ----------

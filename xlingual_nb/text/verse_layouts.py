@@ -146,7 +146,7 @@ def read_verses(lines: list[str], language: str) -> list[Conversion]:
     Returns
     -------
     list of Conversion
-        Empty for another layout, and for this project's own.
+        The layout's name, lines `MAT.5.3<TAB>text`; empty for another layout or this project's.
     """
     table = verse_table(lines)
     named = [line for line in table or lines if line.strip() and not line.startswith("#")]
@@ -210,7 +210,7 @@ def read_ebible(path: Path, lines: list[str]) -> Conversion | None:
     Returns
     -------
     Conversion or None
-        None for another layout.
+        Its name and lines `MAT.5.3<TAB>text`; None for another layout.
 
     Raises
     ------

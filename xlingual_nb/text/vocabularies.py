@@ -35,8 +35,9 @@ from xlingual_nb.text.tokenizers import (
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #1f54ff46
 def train_characters(sentences: Iterable[str], size: int) -> Tokenizer:
-    """A character-level tokenizer with word-initial (`a`) and word-internal (`##a`) characters
-    (K section 3.4.3).
+    """A character-level tokenizer (K et al. 2020, section 3.4.3).
+
+    A character has one entry where it begins words, `a`, and one within them, `##a`.
 
     Parameters
     ----------
@@ -332,9 +333,9 @@ def select_unigram_subwords(
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #b3fb4cab
 def train_unigram(sentences: Iterable[str], size: int) -> Tokenizer:
-    """A tokenizer with the subwords of a unigram language model (K section 3.1.2: size 60,000).
+    """A tokenizer with the subwords of a unigram language model (K et al. 2020, section 3.1.2).
 
-    Text is split by longest match, as in K's released code.
+    Their vocabulary has 60,000 subwords. Text is split by longest match, as in their code.
 
     Parameters
     ----------
@@ -423,7 +424,7 @@ def word_starts(tokenizer: Tokenizer) -> np.ndarray:
 def add_markers(
     tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[str] = ("[SEP]",)
 ) -> Tokenizer:
-    """A tokenizer with language-specific special tokens, `[SEP-en]`, at the end (K section 3.4.2).
+    """A tokenizer with special tokens of each language, `[SEP-en]` (K et al. 2020, section 3.4.2).
 
     Parameters
     ----------
@@ -461,8 +462,8 @@ class TokenizerSpec:
     size : int
         Vocabulary size, special tokens included.
     kind : str
-        One of `KINDS`: WordPiece (D section 2.1), a unigram model (K section 3.1.2), words, or
-        characters (K section 3.4.3).
+        One of `KINDS`: WordPiece (Dufter & Schütze 2020, section 2.1), a unigram model (K et al.
+        2020, section 3.1.2), words, or characters (K et al. 2020, section 3.4.3).
     extra_corpora : tuple of CorpusSpec
     """
 
