@@ -577,7 +577,7 @@ class Levels:
 
 
 def chance(outcomes, effects, levels: Levels) -> float:
-    """Power of a claim: the chance that its seeds decide it, were its tests' effects the given ones.
+    """Power of a claim's tests: the chance that its seeds decide it, were the effects these.
 
     Parameters
     ----------

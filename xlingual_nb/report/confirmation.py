@@ -253,7 +253,7 @@ def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
 
 
 def progress_table(store, corpus: str = "") -> pd.DataFrame:
-    """How far each planned table is.
+    """How far the planned tables on fresh seeds are, and what is left to compute of each.
 
     Parameters
     ----------
@@ -457,7 +457,7 @@ def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
 
 
 def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK) -> list[Path]:
-    """Compute the missing runs of a planned table, then write its values and the confirmed verdicts.
+    """Compute what a planned table lacks, then write its values and the verdicts on fresh seeds.
 
     Progress is recorded even if the call is interrupted. Verdicts are written of the claims of a
     paper and corpus once all their tables are complete.
