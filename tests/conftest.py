@@ -70,6 +70,13 @@ LONG = (
     "test_two_processes_and_a_resumed",
     "test_what_ran_was_reached",
     "test_the_race_of_fine_tuning",
+    "test_the_whole_race",
+    "test_sizes_of_a_world",
+    "test_the_cost_of_paper_scale",
+    "test_kept_run_ids_on_real_text",
+    "test_every_definition_has_one_fingerprint",
+    "test_the_api_and_the_probe_need_no_clone",
+    "test_a_large_row",
     "test_a_lost_scheduler",
 )
 
