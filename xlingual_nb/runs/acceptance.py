@@ -164,7 +164,7 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
     specs : list of run spec
         Runs that one job made together.
     executor : Executor
-        By default one process with as many threads as the first of them had.
+        Where they are made; by default one process with as many threads as the first of them had.
 
     Returns
     -------

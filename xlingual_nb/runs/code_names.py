@@ -594,7 +594,7 @@ def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
 
 
 def role(node) -> str:
-    """What a statement in a class does besides code, by which run ids and defaults account for it.
+    """How a statement in the body of a spec class is accounted for other than as code.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def make_together(make: Callable, specs: list, folders: list, store: Store, prog
     Parameters
     ----------
     make : callable
-        Maker of the stage.
+        Function of the stage that computes runs.
     specs : list of Spec
         Runs of one stage.
     folders : list of Path

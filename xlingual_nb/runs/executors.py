@@ -379,7 +379,7 @@ class Worker:
         return packed if isinstance(packed, Failure) else self.send(job.name, packed)
 
     def send(self, name: str, packed: bytes, is_wanted=lambda: True) -> Failure | None:
-        """Do a packed job in the process, and wait for its end.
+        """Do a packed job in the process, and wait for its end or for the process to die.
 
         Parameters
         ----------
@@ -398,7 +398,7 @@ class Worker:
         try:
             pickle.dump(packed, self.process.stdin)
             self.process.stdin.flush()
-            # wait for the answer, a second at a time
+            # its output can be read once it has answered, or ended
             while not select.select([self.process.stdout], [], [], 1.0)[0]:
                 if not is_wanted():
                     self.stop()

@@ -345,12 +345,12 @@ class Lock:
         Parameters
         ----------
         dry : bool
-            Whether to leave it all the same.
+            Whether to say only what would be done.
 
         Returns
         -------
         bool
-            Whether it is such a lock.
+            Whether it was removed, or with `dry` would be.
         """
         holder, owner = self._claims()[-1]
         if not holder.exists():

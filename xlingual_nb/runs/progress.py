@@ -149,7 +149,7 @@ class Watch:
     def read_fractions(self) -> dict[str, float]:
         """Read the progress of all queued runs.
 
-        Sets `now`, and `info` to the numbers that a run reported last, as text.
+        Sets `now`, the fraction done of each run, and `info`, the numbers that one reported last.
 
         Returns
         -------

@@ -71,9 +71,8 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     """
     devices = 2 ** (min(cards, devices).bit_length() - 1)  # the largest power of two that fits
     urgency = chain_lengths(nodes, devices)
-    n_awaited = {
-        key: len(node.parent_ids) for key, node in nodes.items()
-    }  # inputs still to be made
+    # inputs of each run that are still to be made, and the runs that read it
+    n_awaited = {key: len(node.parent_ids) for key, node in nodes.items()}
     readers = {key: [] for key in nodes}
     for key, node in nodes.items():
         for parent in node.parent_ids:

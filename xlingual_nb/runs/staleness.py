@@ -212,7 +212,7 @@ def class_of(dotted_name: str) -> type:
     Parameters
     ----------
     dotted_name : str
-        As a manifest has it.
+        `module:name`, as the manifest of a run has recorded it.
 
     Returns
     -------

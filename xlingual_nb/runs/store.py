@@ -126,7 +126,7 @@ def problems(folder: Path) -> list[str]:
     Parameters
     ----------
     folder : Path
-        Folder of a run.
+        Of a run, with a manifest that lists the size and SHA-256 of each file.
 
     Returns
     -------

@@ -248,13 +248,13 @@ def data_set_files(name: str, language: str, snapshot: str = "20231101") -> list
         wikipedia, xnli or panx.
     language : str
     snapshot : str
-        Of Wikipedia.
+        Date of Wikipedia's dump.
 
     Returns
     -------
     list of (str, str, str, callable)
-        Path in the data folder, configuration and split of the hub, and formatter of a
-        record.
+        Path in the data folder, configuration and split on the hub, and the function that formats
+        a record.
     """
     if name == "wikipedia":
         return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", format_article)]

@@ -195,6 +195,7 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
     Parameters
     ----------
     texts : pair of CorpusSpec
+        One for each language.
 
     Returns
     -------

@@ -253,7 +253,7 @@ def leak_findings(paths: Iterable[Path]) -> dict[Path, str]:
     Returns
     -------
     dict of str
-        The finding, by path.
+        The warning, by path.
     """
     # the parts of each data set: {(folder, name with * for the part): {part: path}}
     data_sets = {}
@@ -306,7 +306,7 @@ def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
     ----------
     lines : list of str
     least : float
-        As in `text_findings`.
+        Smallest share of sentences that is worth a warning.
 
     Returns
     -------
@@ -319,7 +319,8 @@ def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
         if line.strip():
             continue
         # a blank line, or the end: lines `start` to `i` are a sentence
-        n_blocks += i > start
+        if i > start:
+            n_blocks += 1
         if i - start > LONG_SENTENCE:
             long_blocks.append((start + 1, i - start))
         start = i + 1
@@ -360,7 +361,7 @@ def normal_form_findings(path: Path, kind: str, lines: list[str], least: float =
         Folder of the data folder.
     lines : list of str
     least : float
-        As in `text_findings`.
+        Smallest share of lines that is worth a warning.
 
     Returns
     -------
