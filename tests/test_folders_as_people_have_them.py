@@ -254,6 +254,22 @@ def stored_as(kind):
     return change
 
 
+def with_bpe(dropout):
+    def change(folder):
+        path = folder / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        vocabulary = tokenizer["model"]["vocab"] | {"dropout": 40}
+        bpe = dict(type="BPE", dropout=dropout, unk_token="[UNK]", vocab=vocabulary, merges=[])
+        path.write_text(json.dumps(tokenizer | dict(model=bpe)))
+
+    return change
+
+
+def test_a_word_of_the_vocabulary_is_no_dropout(tmp_path):
+    with_bpe(None)(save(tmp_path, "bert"))
+    check_settings(tmp_path)
+
+
 def with_broken_link(folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("../../blobs/0a1b")
@@ -276,6 +292,7 @@ def as_in_the_hubs_cache(folder):
     [
         (stored_as(torch.int8), "_embeddings.weight as I8"),
         (stored_as(torch.float8_e4m3fn), "_embeddings.weight as F8_E4M3"),
+        (with_bpe(0.1), "tokenizer.json has dropout 0.1"),
         (with_broken_link, "is a link to a file that is not there"),
         (as_of_tensorflow_1, "TensorFlow 1"),
         (as_in_the_hubs_cache, "name {}/snapshots/0a1b"),
