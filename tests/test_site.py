@@ -400,14 +400,27 @@ def clone(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def of_few_pages(clone, monkeypatch):
+    """The same, with a page of all claims, one of all papers and none of functions."""
+    monkeypatch.setattr(
+        site, "claim_pages", lambda study: {"claims/index.md": site_claims.claims_page(study)}
+    )
+    monkeypatch.setattr(
+        site, "paper_pages", lambda study: {"papers/index.md": site_papers.papers_page(study)}
+    )
+    monkeypatch.setattr(site, "api_pages", dict)
+    return clone
+
+
 def test_a_clone_without_results_has_a_site_that_says_so(clone):
     index = site.write_report(clone)
     assert index == clone / "report/index.html"
     assert "what is missing" in index.read_text()
 
 
-def test_a_build_that_stops_leaves_the_old_site(clone, monkeypatch):
-    index = site.write_report(clone)
+def test_a_build_that_stops_leaves_the_old_site(of_few_pages, monkeypatch):
+    index = site.write_report(of_few_pages)
     before = index.read_text()
 
     def stop(folder, strict=False):
@@ -415,34 +428,34 @@ def test_a_build_that_stops_leaves_the_old_site(clone, monkeypatch):
 
     monkeypatch.setattr(site, "run_sphinx", stop)
     with pytest.raises(RuntimeError):
-        site.write_report(clone)
+        site.write_report(of_few_pages)
     assert index.read_text() == before
-    assert not list(clone.glob("report.*"))
+    assert not list(of_few_pages.glob("report.*"))
 
 
-def test_pages_and_files_that_are_gone_leave_the_site(clone):
+def test_pages_and_files_that_are_gone_leave_the_site(of_few_pages):
     for name in ("nbs/03_frequency.ipynb", f"{FIGURE}.png", f"{FIGURE}.json"):
-        (clone / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, clone / name)
-    report = site.write_report(clone).parent
+        (of_few_pages / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, of_few_pages / name)
+    report = site.write_report(of_few_pages).parent
     made = [report / "nbs/03_frequency.html", report / "nbs/03_frequency.ipynb"]
     made += [report / f"{FIGURE}.png", report / f"{FIGURE}.json"]
     assert all(path.is_file() for path in made)
     for folder in ("nbs", "figures"):
-        shutil.rmtree(clone / folder)
-    site.write_report(clone)
+        shutil.rmtree(of_few_pages / folder)
+    site.write_report(of_few_pages)
     assert not any(path.exists() for path in made) and (report / "index.html").is_file()
 
 
-def test_finished_pages_are_taken_as_they_are(clone):
-    (clone / "docs/explore").mkdir()
+def test_finished_pages_are_taken_as_they_are(of_few_pages):
+    (of_few_pages / "docs/explore").mkdir()
     page = "<!doctype html><title>Words &amp; copies</title><script src='data.js'></script>"
-    (clone / "docs/explore/index.html").write_text(page)
-    (clone / "docs/explore/data.js").write_text("1")
-    (clone / "README.md").write_text("# X\n\n[Move it](docs/explore/index.html)\n")
-    index = site.write_report(clone)
-    assert (clone / "report/explore/index.html").read_text() == page
-    assert (clone / "report/explore/data.js").is_file()
+    (of_few_pages / "docs/explore/index.html").write_text(page)
+    (of_few_pages / "docs/explore/data.js").write_text("1")
+    (of_few_pages / "README.md").write_text("# X\n\n[Move it](docs/explore/index.html)\n")
+    index = site.write_report(of_few_pages)
+    assert (of_few_pages / "report/explore/index.html").read_text() == page
+    assert (of_few_pages / "report/explore/data.js").is_file()
     text = index.read_text()
     for words in ("Words &amp; copies", "Move it"):
         assert f'<a href="explore/index.html">{words}</a>' in text
