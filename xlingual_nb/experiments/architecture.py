@@ -176,6 +176,7 @@ def architecture_table(sizes: BilingualConfig) -> pd.DataFrame:
     baseline_parameters = count_parameters(sizes, sizes.deep.shape)
     rows = []
     for table in TABLES:
+        # share: parameters as a part of the baseline model's
         for row, (_, _, share) in table_design(table).iterrows():
             shape = shape_of(sizes, table, row)
             wanted = share * baseline_parameters

@@ -278,6 +278,7 @@ def few_sentence_shift_spec(
     """
     means = tuple(mean_estimation_text(sizes, l, parallel) for l in (SOURCE, target))
 
+    # the depth of layer 10 of 12, as in Liu et al. (2020b, Table 1)
     options = dict(
         layers=(scale_layer(10, spec.shape.layers),),
         alphas=(1.0,),

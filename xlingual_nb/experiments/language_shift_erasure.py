@@ -313,6 +313,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     targets = sizes.shifts.targets
     score = SCORES[task]
 
+    # metrics of the run are named by the way of erasing, as in `centred score es`
     metrics = {
         score: mean_of_metrics(tuple(f"{erasure} score {t}" for t in targets)),
         f"{score} en": f"{erasure} score {SOURCE}",

@@ -73,6 +73,7 @@ def language_pair_cells(
 
     table_entries = []
     for column, (premise, hypothesis) in zip(COLUMNS, LANGUAGE_PAIRS):
+        # `accuracy enfake|es`: premise in Fake-English, hypothesis in Spanish
         name = f"{metric} {code[premise]}|{code[hypothesis]}"
         table_entries.append(
             TableEntry(paper, "table11", row, column, spec.seed, (run,), name, unit=100.0)

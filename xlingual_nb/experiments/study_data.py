@@ -188,6 +188,7 @@ def corpus_spec(
     split = get_data_split(sizes, "text", part)
     language = check_language(sizes, language)
 
+    # `{language}` may stand in the source and in its parameters
     def fill(value):
         return fill_template(sizes, value, language) if isinstance(value, str) else value
 

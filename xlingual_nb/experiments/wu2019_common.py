@@ -90,6 +90,7 @@ def figure3_cells(
     languages = [test.language for test in zero_shot_run.tests if test.language != SOURCE]
     table_entries = []
     for entry in task_entries:
+        # `en-de | zero-shot | de`, or `untrained | en | de` for a baseline
         _, setting, target = entry.row.split(" | ")
         is_point = setting in ("zero-shot", SOURCE) and target in languages
         if entry.column == column and is_point:
@@ -231,6 +232,7 @@ def labelled_task_records(
         return liu2020_evaluation.nli_records(sizes, language, part)
 
     split = task_split(sizes, task, part)
+    # a task may have a class of records of its own
     record_kinds = MICROWORLD_RECORDS if in_microworld(sizes) else NATURAL_RECORDS
     kind = record_kinds.get(task, RecordsSpec)
     source = fill_template(sizes, split.source, language)

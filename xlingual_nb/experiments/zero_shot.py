@@ -477,6 +477,7 @@ def requested_tables(sizes: JointConfig, only: str) -> list[str]:
     InputError
         If a table is named and has no language, or its records cannot be read.
     """
+    # languages to test in, beside English
     languages_of_table = {
         table: evaluation_languages(sizes, TABLES[table])[1:]
         for table in select_tables(only, TABLES)
