@@ -1,5 +1,9 @@
 """A batch in shards: their gradients add up to the batch's; several processes come to the bits of one."""
 
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -117,6 +121,35 @@ def test_two_processes_and_a_resumed_training_come_to_the_bits_of_one(tmp_path, 
     run([two, resumed], store, Inline(), progress=False)
     for made in (two, resumed):
         assert products(store, made) == products(alone, made)
+
+
+def test_two_processes_that_are_asked_to_stop_save_one_state(tmp_path, monkeypatch):
+    """The first decides; the other, in the midst of its next step, is left by it."""
+    stopped = spec(seed=7)
+    stopped = replace(stopped, training=replace(stopped.training, steps=400))
+    alone, store = Store(tmp_path / "alone"), Store(tmp_path / "two")
+    run([stopped], alone, Inline(), progress=False)
+    monkeypatch.setenv("XLINGUAL_DEVICES", "2")
+
+    def stop():
+        end = time.monotonic() + 600
+        while not loop.read_log(store.partial(stopped)) and time.monotonic() < end:
+            time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            run([stopped], store, Inline(), progress=False)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, handler)
+    (state,) = store.partial(stopped).glob("resume/*.safetensors")
+    assert 0 < int(state.stem) < 400
+    run([stopped], store, Inline(), progress=False)
+    assert products(store, stopped) == products(alone, stopped)
 
 
 def test_the_number_of_processes_is_no_part_of_a_run_and_that_of_shards_is(monkeypatch):
