@@ -136,7 +136,8 @@ class Trouble(threading.Thread):
         while (
             not self.over.wait(self.rng.uniform(0.5, 2.5)) and sum(self.killed.values()) < self.most
         ):
-            cluster, members = self.executor._cluster, list(self.executor._members.values())
+            cluster = self.executor._cluster
+            members = list(self.executor._workers_by_address.values())
             # who kills a worker while it starts kills its nanny too, which gives up
             if cluster is None or not members or not all(m.is_ready for m in members):
                 continue

@@ -126,7 +126,7 @@ class Dask:
         self._refused = deque()  # (job, failure) of jobs that cannot be sent
         # keys of tasks that ended, addresses of workers that were checked
         self._ended = queue.Queue()
-        self._members = {}  # {address: Member}
+        self._workers_by_address = {}  # {address: Member}
         self._told = set()  # what was printed and is not printed again
         self._lost = ""  # why the study was given up
         self._looked = 0.0  # when the workers were last listed
@@ -135,7 +135,7 @@ class Dask:
     @property
     def workers(self) -> int:
         """Number of slots of the workers that have passed their check."""
-        return sum(member.slots for member in self._members.values() if member.is_ready)
+        return sum(member.slots for member in self._workers_by_address.values() if member.is_ready)
 
     # --- the four methods of an executor
 
@@ -271,7 +271,7 @@ class Dask:
     def _update_workers(self):
         """Start the checks of new workers, and queue again the jobs of workers that are gone.
 
-        `_members` are the workers by address, `_sent` the jobs that they have.
+        `_workers_by_address` are the workers by address, `_sent` the jobs that they have.
         """
         if self._lost or time.monotonic() - self._looked < self.TICK:
             return
@@ -283,14 +283,14 @@ class Dask:
         # new workers have to pass a check before they get jobs
         for address, about in workers.items():
             has_device = self.device == "cpu" or about.get("resources", {}).get(LABEL)
-            if address not in self._members and has_device:
-                self._members[address] = self._start_check(address, about)
+            if address not in self._workers_by_address and has_device:
+                self._workers_by_address[address] = self._start_check(address, about)
 
         # workers that have left the cluster, and their jobs
-        for address in set(self._members) - set(workers):
-            del self._members[address]
+        for address in set(self._workers_by_address) - set(workers):
+            del self._workers_by_address[address]
         for key, task in list(self._sent.items()):
-            if task.address not in self._members:
+            if task.address not in self._workers_by_address:
                 self._lose_worker(key)
 
     def _known_workers(self) -> dict | None:
@@ -319,7 +319,7 @@ class Dask:
 
     def _read_check(self, address: str):
         """Record whether a worker that was checked can be given jobs; print why if it cannot."""
-        member = self._members[address]
+        member = self._workers_by_address[address]
         try:
             report = member.check.result(timeout=10)
             member.host = report["host"]
@@ -343,7 +343,7 @@ class Dask:
         if self._lost:
             return
         busy = [task.address for task in self._sent.values()]
-        for address, member in self._members.items():
+        for address, member in self._workers_by_address.items():
             free = member.slots - busy.count(address) if member.is_ready else 0
             for _ in range(min(free, len(self._waiting))):
                 self._send(self._waiting.popleft(), address)
@@ -375,14 +375,16 @@ class Dask:
         task.future.add_done_callback(lambda _: self._ended.put(key))
 
     def _record_end(self, key: str):
-        """Record that the job of a key, or the check of the worker of an address, has ended.
+        """Record that a job, or the check of a worker, has ended.
+
+        A job goes by its run's key, a check by the address of its worker.
 
         Returns
         -------
         (Job, Failure or None) or None
             The job and how it ended; None where it is tried again, or it was a check.
         """
-        if key in self._members:
+        if key in self._workers_by_address:
             return self._read_check(key)
         task = self._sent.pop(key, None)
         if task is None:  # its worker was lost, and the job was taken back
@@ -390,25 +392,26 @@ class Dask:
 
         try:
             failure = task.future.result(timeout=30)
-        except Exception as error:
-            self._sent[key] = task
+        except Exception as error:  # the result cannot be fetched: the worker is gone
+            self._sent[key] = task  # where `_lose_worker` looks for it
             return self._lose_worker(key, f"{type(error).__name__}: {error}")
 
-        # jobs whose process ended are tried again; errors of the code are not
+        # a job whose process ended is tried again, an error of its code would only come again;
+        # `losses` and `deaths` are limited apart: being stopped is no fault of the job
         if failure is None or failure.kind not in ("died", "stopped"):
             return task.job, failure
-        if failure.kind == "stopped":  # somebody wanted its machine for something else
-            return self._again(task, "losses", failure.line)
-        return self._again(task, "deaths", failure.line, failure.trace)
+        if failure.kind == "stopped":  # somebody wanted the machine for something else
+            return self._retry_or_fail(task, "losses", failure.line)
+        return self._retry_or_fail(task, "deaths", failure.line, failure.trace)
 
     def _lose_worker(self, key: str, why: str = "its worker was lost"):
         """Take back a job from a worker that is gone."""
         task = self._sent.pop(key)
         if self._client.status == "running":
             task.future.cancel()
-        self._again(task, "losses", f"{task.job.name}: {why} ({task.address})")
+        self._retry_or_fail(task, "losses", f"{task.job.name}: {why} ({task.address})")
 
-    def _again(self, task: Task, counter: str, line: str, trace: str = ""):
+    def _retry_or_fail(self, task: Task, counter: str, line: str, trace: str = ""):
         """Queue a job again, up to `deaths` or `losses` times (`counter`); then it has failed."""
         count = getattr(task, counter) + 1
         setattr(task, counter, count)
@@ -430,13 +433,13 @@ class Dask:
         if self._sent or self.workers:
             self._no_worker_since = now
             return
-        is_checking = any(member.check for member in self._members.values())
+        is_checking = any(member.check for member in self._workers_by_address.values())
         if self._lost or is_checking:
             return
 
         waited = now - self._no_worker_since
         is_local = self._cluster is not None
-        faults = sorted({member.fault for member in self._members.values()})
+        faults = sorted({member.fault for member in self._workers_by_address.values()})
         resource = "" if self.device == "cpu" else f" with the resource {LABEL}"
         if faults and (is_local or waited > self.PROMPT):
             self._give_up(f"no worker can work on this study: {'; '.join(faults)}", "user")
