@@ -412,6 +412,7 @@ def test_a_plan_of_several_goes_on_without_one_whose_text_is_missing(tmp_path):
         ("[machines.a]\npeak = 1e9\nshare = 0.5", "machine a: price = None"),
         ("[machines.a]\npeak = 1e9\nshare = 0\nprice = 1", "machine a: share = 0"),
         ("cards = [0]\n[machines.a]\npeak = 1\nshare = 1\nprice = 1", "cards = [0]"),
+        ("cards = 8\n[machines.a]\npeak = 1\nshare = 1\nprice = 1", "cards = 8"),
         ("", "names no machine"),
         ("[machines", "is no TOML"),
     ],

@@ -63,6 +63,9 @@ def test_a_planned_test_is_the_one_of_the_registry(monkeypatch):
     changed = replace(planned[0][1], tests="0" * 12)
     with pytest.raises(InputError, match="not the one that was planned"):
         claim_to_test(changed)
+    of_a_test_that_is_gone = replace(planned[0][1], matched=(99,), tests="0" * 12)
+    with pytest.raises(InputError, match="not the one that was planned"):
+        claim_to_test(of_a_test_that_is_gone)
 
 
 def test_an_entry_of_a_plan_that_is_misspelt_is_named(tmp_path):

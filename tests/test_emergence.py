@@ -140,6 +140,14 @@ def test_every_panel_has_a_line_a_word_and_dark_ones_where_it_is_found(rng):
     plt.close(figure)
 
 
+def test_two_languages_of_one_name_have_a_mark_each_in_the_legend(rng):
+    options = dict(percents=(0, 50, 100), labels=("en", "en"))
+    figure = emergence.draw_emergence([made_up(rng)], **options)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:2] == ["en", "en"]
+    plt.close(figure)
+
+
 def test_models_at_the_end_stand_beside_each_other_as_they_are_and_with_means_off(rng):
     models = [
         made_up(rng, name, noise) for name, noise in (("near", 0.1), ("far", 9), ("third", 1))

@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from xlingual_nb.runs.code_names import Marker, pieces
 from xlingual_nb.runs.call_graph import OUTSIDE, Sources, resolve_mark
 
@@ -110,7 +108,6 @@ def test_the_sample_has_the_recorded_fingerprints():
     assert sample_fingerprints() == RECORDED
 
 
-@pytest.mark.ci
 def test_every_definition_has_one_fingerprint_under_all_pythons():
     import pytest  # not at the top, as a bare Python has to import this file
 

@@ -592,7 +592,7 @@ def probe(
         warn_of_few_pairs(n_pairs, n_pairs)
     encoded = {}
     for name, strings in inputs.items():
-        if pooling == "model":  # as sentence-transformers cleans them
+        if pooling == "model":  # with the model's prompt, in lower case if it wants that
             strings = {language: pooled.prepare(side) for language, side in strings.items()}
         encoded[name] = encode_all(checkpoint, strings, name)
 

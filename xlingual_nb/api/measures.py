@@ -121,7 +121,7 @@ def sentence_vectors(
     encoder = checkpoint.encoder
     pooled = probing.choose_pooling(encoder, pooling)
     sentences = as_sentences(sentences)
-    if pooling == "model":  # of sentence-transformers: from the last layer, with its own cleaning
+    if pooling == "model":  # of sentence-transformers: with its prompt, from the last layer
         sentences = pooled.prepare(sentences)
         layers = encoder.depth if layers is None else layers
     layers = range(encoder.depth + 1) if layers is None else layers

@@ -418,7 +418,7 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Liu et al. (2020b): language translated and erased by shifts of the mean.
 
-    Tables 1 to 4 and Figures 7 and 8, with further tables of ours.
+    Tables 2 to 4 and Figures 7 and 8, with further tables of ours.
 
     Parameters
     ----------

@@ -271,7 +271,7 @@ def load_config(study: str, scale: str, corpus: str = "auto", languages: str = "
 def laboratory_config(
     scale: str, corpus: str = "auto", languages: str = "", user_config=""
 ) -> LaboratoryConfig:
-    """Sizes of Dufter & Schütze's laboratory (Dufter & Schütze 2020), as of `load_config`.
+    """Sizes of the laboratory (Dufter & Schütze 2020), as of `load_config`.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def laboratory_config(
 def bilingual_config(
     scale: str, corpus: str = "auto", languages: str = "", user_config=""
 ) -> BilingualConfig:
-    """Sizes of K et al.'s study (K et al. 2020), as of `load_config`.
+    """Sizes of the study of K et al. (2020), as of `load_config`.
 
     Parameters
     ----------

@@ -66,7 +66,6 @@ def overlap_spec(zero) -> SeenSpec:
 def figure3_cells(
     task_entries: list[TableEntry], zero_shot_run, column: str, seed: int
 ) -> list[TableEntry]:
-    # English is no target of transfer
     """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
 
     Subword overlap, and transfer with its baselines, which are entries of the task's own table.

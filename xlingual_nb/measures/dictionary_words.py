@@ -173,7 +173,7 @@ def finders(spec: WordSpec, pairs, texts) -> list:
     if spec.context == "alone":
         return word_finders
 
-    # texts and dictionary of different languages are refused before anything is trained
+    # texts without a word of the dictionary are refused, before a model is loaded
     for finder, text, name, source in zip(word_finders, texts, spec.pair, spec.texts):
         if not any(next(finder.find(sentence), None) for sentence in text):
             raise InputError(
@@ -353,11 +353,10 @@ def count_missed(spec: WordSpec, numbers: np.ndarray, usable: np.ndarray) -> int
 
 
 def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -> dict[str, float]:
-    """Word retrieval of one layer in both directions, and the mean of the two (Liu et al. 2020a,
-    2.1.1).
+    """Word retrieval of one layer in both directions, and the mean of the two.
 
-    Words of the first language are the queries and those of the second the candidates, then
-    the reverse.
+    The MRR from source to target is that of Liu et al. (2020a), 2.1.1. Words of the
+    first language are the queries and those of the second the candidates, then the reverse.
 
     Parameters
     ----------

@@ -248,7 +248,7 @@ def translation_pairs(
     spec : MeasureSpec
         Says which words: of a dictionary, of the vocabulary, with special tokens, or none.
     first, second : Language
-        Their offsets say where the copy of a token is.
+        Their transforms say where the copy of a token is.
     tokenizer : tokenizers.Tokenizer
 
     Returns
@@ -267,7 +267,7 @@ def translation_pairs(
     if spec.words == "content":
         return subwords
 
-    # special tokens are shifted by an offset of their language as well
+    # a shifted vocabulary has copies of the special tokens too, at the language's token offset
     offsets = []
     for language in (first, second):
         view = find_language_view(spec.checkpoint, size, language.name)
@@ -357,7 +357,7 @@ def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
 
 
 def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
-    """Token ids of the development text in both languages, transformed as in training.
+    """Token ids of the development text in both languages, with their transforms of evaluation.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def rank(
     similarity : {"cosine", "csls"}
         CSLS (Lample et al. 2018) lowers the cosines of candidates that are near to all queries.
     k : int
-        Neighbours whose mean cosine CSLS takes off.
+        Neighbours of whose mean cosine CSLS takes off half.
     tie : float
         Similarities that differ by less are equal.
     size : int

@@ -222,7 +222,7 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
 # %% ../../nbs/lib/5150_shift_translation.ipynb #2c1eb5df
 def directions(spec: ShiftSpec, encoder, texts) -> dict:
     """The vector that is added to hidden states, times alpha: the mean difference shift of two
-    languages, or a random one orthogonal to it (Liu et al. 2020b, 4.1.1).
+    languages (Liu et al. 2020b, 4.1.1), or a random one orthogonal to it.
 
     Parameters
     ----------

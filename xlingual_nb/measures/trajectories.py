@@ -39,7 +39,8 @@ def checkpoint_folders(folder: str | Path) -> dict[int, Path]:
     ----------
     folder : str or Path
         A pretraining with snapshots (`step-000100`), or the output folder of transformers'
-        `Trainer` (`checkpoint-100`). A model in the folder itself is the last checkpoint.
+        `Trainer` (`checkpoint-100`). A model in the folder itself is the last checkpoint
+        if a training log stands beside it.
 
     Returns
     -------

@@ -91,7 +91,7 @@ def entailment_label(region, premise, hypothesis, general):
         return 1 if general is False else 2
     if frames in (("negated", "plain"), ("no", "some")):
         return 1 if general is True else 2
-    # that every one does A and none does B is impossible only if A includes B
+    # that every one does A and none does B is impossible only if A implies B
     if frames in (("every", "no"), ("no", "every")):
         if region != "scope" or general is None:
             return 2

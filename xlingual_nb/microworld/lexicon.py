@@ -228,7 +228,8 @@ def native_words(name, script, patterns, world):
     """
     rng = RandomStream("lexicon", name, script, patterns, world.variant)
 
-    # endings are one short syllable, and no two of them alike; a stem may be spelt like an ending
+    # endings are one short syllable (more where these run out), and no two of them alike; a stem may
+    # be spelt like an ending
     used_endings = set()
     short = Sounds(script, ("CV",) if script in ABUGIDAS else ("VC",))
     endings = {}

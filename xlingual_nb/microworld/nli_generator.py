@@ -118,7 +118,6 @@ def apply_design(world, rng, rows, design):
         hypothesis[selected] = np.where(is_changed, hypothesis_version, hypothesis[selected])
         is_possible[selected] &= versions.usable
 
-    # frames: each side its own
     for frame, name in enumerate(FRAME_NAMES):
         for side_index, side in enumerate((premise, hypothesis)):
             selected = np.flatnonzero(design.frames[:, side_index] == frame)

@@ -66,7 +66,6 @@ def nominal_slots(path, governor, relation):
         case="case",
     )
 
-    # a slot is its name, its head and the relation to it
     return [Slot(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in relations.items()]
 
 
@@ -114,7 +113,6 @@ def modified_nominal_slots(path, governor, relation):
     noun = f"{path}.noun"
     rel = f"{path}.rel"
 
-    # a slot is its name, its head and the relation to it
     return [
         *nominal_slots(path, governor, relation),
         *nominal_slots(f"{path}.gen", noun, "nmod"),

@@ -192,7 +192,7 @@ def closed_sizes(vocabulary):
         """One concept more for each `step` words above 128, from `low` up to `high`."""
         return int(min(high, max(low, low + (vocabulary - 128) // step)))
 
-    # features such as plural have a fixed number of concepts
+    # classes that are not named below have all their concepts at every size
     sizes = {name: len(concepts) for name, concepts in CLOSED.items()}
     return sizes | dict(
         quantifier=grow(3, 5, 200),
@@ -231,7 +231,7 @@ def class_sizes(vocabulary):
     closed_words = sum(n for kind, n in size.items() if kind not in features)
     open_words = vocabulary - closed_words
 
-    # shares of open-class words by their number of inflected forms
+    # shares of the open-class words, divided by the inflected forms that each has
     nouns = int(open_words * 0.40 / 2)  # two forms each: singular and plural
     verbs = int(open_words * 0.33 / (2 + size["tense"]))
     names = int(open_words * 0.11)

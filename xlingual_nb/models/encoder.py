@@ -69,7 +69,7 @@ def pick_device(device) -> torch.device:
 
 # %% ../../nbs/lib/4070_encoder.ipynb #0d641767
 def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
-    """Names (BERT's) and sizes of the weights with weight decay: matrices and embeddings.
+    """Names and sizes of the weights with weight decay: matrices and embeddings.
 
     Parameters
     ----------

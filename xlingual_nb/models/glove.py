@@ -166,7 +166,7 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """
     first, second, log_counts, weights = cells
 
-    # w_i · w_j + b_i + b_j - log X_ij (equation 8): the biases are columns of the tables
+    # f(X_ij) (w_i · w_j + b_i + b_j - log X_ij), equation 8: the biases are columns of the tables
     rows = tables[0].index_select(0, first)
     columns = tables[1].index_select(0, second)
     residual = weights * (torch.linalg.vecdot(rows, columns) - log_counts)

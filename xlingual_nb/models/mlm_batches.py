@@ -154,7 +154,8 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     )
     ids = dataset.ids[np.where(is_special, 0, in_text)].astype(np.int64)
 
-    # what a language adds to ids, positions and segments (Dufter & Schütze 2020, section 2.3)
+    # offsets of special tokens, positions and segments (Dufter & Schütze 2020, section 2.3), and
+    # the language's own [SEP] (K et al. 2020, section 3.4.2)
     language = dataset.language[indices][sentence]
     special_offset = np.array([view.special_offset for view in dataset.views])[language]
     separator = np.array([view.sep(SEP) for view in dataset.views])[language]
@@ -461,7 +462,7 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
         in_group = group == g
         row[in_group], offset[in_group], counts[g] = first_fit(s.lengths[in_group], rows[g])
 
-    # of each token: the first column of its sentence, and its place in it
+    # of each token its column: that of its sentence's first token plus its place in the sentence
     column = concatenated_ranges(s.lengths) + offset[s.sentence]
     return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
 

@@ -381,7 +381,10 @@ def corpus_share(spec: PretrainSpec) -> float:
 
 
 def stack_key(spec: PretrainSpec) -> tuple:
-    """Key of specs that can train as one batch of models: equal sizes, steps, text and inputs.
+    """Key of specs that can train as one batch of models.
+
+    Their sizes, training settings, tokenizer, corpora and kind of inputs are equal; their numbers
+    of steps may still differ.
 
     Parameters
     ----------

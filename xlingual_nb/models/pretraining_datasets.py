@@ -334,7 +334,7 @@ def document_pairs(
 
 # %% ../../nbs/lib/4030_pretraining_datasets.ipynb #682e0a0a
 def smooth_counts(counts: list[int], exponent: float) -> list[int]:
-    """Examples to take of each language, in proportion to counts ** exponent (K et al. 2020: 0.7).
+    """Examples to take of each language, in proportion to counts ** exponent (0.7 for mBERT).
 
     Parameters
     ----------

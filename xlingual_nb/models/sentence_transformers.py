@@ -48,7 +48,7 @@ def pool_tokens(mode: str, states: torch.Tensor, counts: torch.Tensor) -> torch.
     n_tokens = weights.sum(1, keepdim=True)
     rows = torch.arange(len(states), device=states.device)
 
-    # argmax gives the first pooled token, and the last one of the reversed mask
+    # argmax gives the first pooled token; on the reversed mask, the last one
     if mode == "cls":
         return states[rows, counts.int().argmax(1)]
     if mode == "lasttoken":

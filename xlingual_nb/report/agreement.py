@@ -91,7 +91,7 @@ def in_words(compared: pd.DataFrame) -> list[str]:
 
 
 def table_sentences(entries: pd.DataFrame) -> list[str]:
-    """How many entries of a table are equal, tested and different, and the three that differ most.
+    """How many entries of a table are equal, tested and different, and the three with the least p.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]
         Baselines that have to be subtracted and were not run, in words.
     """
     test = t.test
-    is_against_baseline = test.minus == "floor"  # rows on one side, and nothing on the other
+    is_against_baseline = test.minus == "floor"  # the other side is each row's own baseline
     terms = [(1 / len(test.plus), row, test.column) for row in test.plus]
     if not is_against_baseline:
         column = test.minus_column or test.column
@@ -333,7 +333,7 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
     for (row, column), weight in weights.items():
         seed_values = t.values(row, column, t.test.curve)
         if seed_values is None or seed_values.empty:
-            missing.append(f"{row} (curve)" if t.test.curve else row)  # no training curve
+            missing.append(f"{row} (curve)" if t.test.curve else row)
             continue
 
         # a ratio is tested as a difference of logarithms

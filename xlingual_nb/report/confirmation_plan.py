@@ -223,10 +223,11 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
     require(claim is not None, f"plan: there is no claim {planned.id!r} in the registry")
 
     # some tests are of the table in which rows were trained to the same fit (`table1-matched`)
-    tests = list(claim.tests)
-    for position in planned.matched:
-        test = tests[position]
-        tests[position] = replace(test, table=test.table + published.MATCHED)
+    tests = []
+    for position, test in enumerate(claim.tests):
+        if position in planned.matched:
+            test = replace(test, table=test.table + published.MATCHED)
+        tests.append(test)
     claim = replace(claim, tests=tuple(tests))
 
     require(

@@ -245,16 +245,16 @@ def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
     miss = Line2D([], [], color=theme.miss, linewidth=1.4)
     no_mark = Line2D([], [], linestyle="none")
     # matplotlib fills the first column before the second
-    first_column = {labels[0]: word, labels[1]: translation, "": no_mark}
-    second_column = {
-        f"found: {labels[1]} is the nearest word of the other language": hit,
-        "not found": miss,
-        "τ: share of words found, both directions together": no_mark,
-    }
-    entries = [*first_column.items(), *second_column.items()]
+    first_column = [(word, labels[0]), (translation, labels[1]), (no_mark, "")]
+    second_column = [
+        (hit, f"found: {labels[1]} is the nearest word of the other language"),
+        (miss, "not found"),
+        (no_mark, "τ: share of words found, both directions together"),
+    ]
+    entries = [*first_column, *second_column]
     figure.legend(
-        [handle for _, handle in entries],
-        [text for text, _ in entries],
+        [handle for handle, _ in entries],
+        [text for _, text in entries],
         ncols=2,
         loc="upper left",
         bbox_to_anchor=(0, 1),

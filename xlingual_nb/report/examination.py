@@ -73,7 +73,7 @@ def why_not_meant(claim, scale) -> str:
 
 
 def why_no_spread(outcomes) -> str:
-    """Why a claim's effects have no confidence interval; empty if all have one.
+    """Why a claim's effects have no confidence interval; empty if none lacks one.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def without_baseline(tests) -> tuple[str, str]:
     if all(above):
         return "", ""
 
-    # no model can rise far above a baseline that nearly solves the task
+    # no model can rise far above a baseline that has more than half of what there is
     if is_solved_by_baseline(tests[above.index(False)]):
         return SOLVED, "a baseline has more than half of all there is to have"
     return NOT_ABOVE, "no row that is compared is above its baseline: that decides nothing"

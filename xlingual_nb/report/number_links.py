@@ -234,7 +234,7 @@ def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora)
 
 
 def linked_table(table: str, index: NumberIndex, up: str) -> str:
-    """An HTML table of a notebook, each of whose numbers links to the runs behind it.
+    """An HTML table of a notebook whose numbers link to the runs behind them, where these are clear.
 
     Parameters
     ----------

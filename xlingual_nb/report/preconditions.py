@@ -297,7 +297,7 @@ def rows_at_ceiling(t: ClaimTest) -> str:
 
 
 def rows_of_both_signs(t: ClaimTest) -> str:
-    """Which row of a test has models of both signs, as text; empty if none has.
+    """Which row that a test adds has models of both signs, as text; empty if none has.
 
     Asked of tests whose claim needs all models of a row on one side of zero (`one_sign`): a mean
     of zero could otherwise come from models that differ.

@@ -351,7 +351,7 @@ def refresh_mirror(root: Path | None = None) -> list[Path]:
     Parameters
     ----------
     root : Path | None, optional
-        Root of the repository; by default of this one.
+        Root of the repository; by default this one's.
 
     Returns
     -------
@@ -458,7 +458,7 @@ def refresh_readme(root: Path | None = None) -> list[Path]:
     Parameters
     ----------
     root : Path, optional
-        Root of the repository; by default of this one.
+        Root of the repository; by default this one's.
 
     Returns
     -------

@@ -257,7 +257,8 @@ def runs_why(run_id: RunId, store: StoreOption = ""):
     if row.state != "found":  # unfinished or damaged
         raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
 
-    reasons = StoreView(opened_store, stage_code()).why(spec_of(Path(row.path)))
+    spec = spec_of(Path(row.path))  # first: importing its class may declare a stage
+    reasons = StoreView(opened_store, stage_code()).why(spec)
     for reason in reasons:
         print(reason.text)
     if not reasons:

@@ -271,7 +271,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
     dict[str, str]
     """
     root = study.root
-    # a comment `<!-- NAME -->` in a page stands for one of these
+    # a comment `<!-- site: NAME -->` on a line of its own stands for one of these
     parts = {
         "faults": faults_note(faults),
         "readme": readme_start(root),

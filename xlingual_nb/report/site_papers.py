@@ -220,7 +220,7 @@ def item_claims(item: Item, study: Study) -> str:
     str
         HTML, whose title counts the verdicts; empty where there is no claim.
     """
-    # a table of another reading, `table2-released`, follows the published one
+    # claims on another reading (`table2-released`) count for the published table too
     claims = []
     for claim in published.claims(item.paper):
         tested_tables = {published.in_print(test.table) for test in claim.tests}

@@ -190,11 +190,11 @@ def study_costs(
         rows["share"] = dearest.values / max(costs.sum(), 1.0)
         nodes_without_them = nodes_without(nodes, runs_of_row, dearest.index)
 
-        # hours by stage on the first machine alone
+        # hours by stage on this computer, without the columns of the machines
         stages = plan(specs, opened_store)
-        other_machines = [column for column in stages if column.startswith("hours ")][1:]
+        machine_columns = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(
-            stages=stages.drop(columns=other_machines),
+            stages=stages.drop(columns=machine_columns),
             machines=machine_costs(nodes, table, devices),
             rows=rows,
             without_rows=machine_costs(nodes_without_them, table, devices),

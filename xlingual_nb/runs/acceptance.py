@@ -155,7 +155,7 @@ def together(store: Store, spec, specs_by_id: dict) -> list:
 
 
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
-    """Make runs again in a scratch store beside the store, and compare their bytes.
+    """Make runs again in a scratch store inside the store, and compare their bytes.
 
     Parameters
     ----------

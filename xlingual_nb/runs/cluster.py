@@ -377,7 +377,8 @@ class Dask:
     def _record_end(self, key: str):
         """Record that a job, or the check of a worker, has ended.
 
-        A job goes by its run's key, a check by the address of its worker.
+        A job goes by the key that it was sent with, drawn anew each time; a check by the address of its
+        worker.
 
         Returns
         -------

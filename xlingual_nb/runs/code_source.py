@@ -81,8 +81,8 @@ WORDS = {"__all__", "_all_", "__version__"}
 
 
 def _idle(node, quiet=()) -> bool:
-    """Whether a statement changes no result on import: another import, a bare constant, a call of a
-    `quiet` function, or `if __name__ == "__main__"`.
+    """Whether a statement changes no result on import: an import, a bare constant, a call of a
+    `quiet` function, or an `if` that asks for `__name__`.
     """
     if isinstance(node, ast.If):
         return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))

@@ -295,7 +295,7 @@ class Lock:
     ----------
     path : Path or str
     cache : dict, optional
-        {path: (last heartbeat seen, when)}, shared by locks of one path that try in turn.
+        {path: (last heartbeat seen, when)}, shared by the locks of a store.
     """
 
     def __init__(self, path, cache: dict | None = None):

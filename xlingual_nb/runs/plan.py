@@ -230,8 +230,9 @@ def load_machines(file: Path | None = None) -> MachineTable:
     if not machines:
         raise InputError(f'{file} names no machine: add a section [machines."NAME"]')
     cards = content.get("cards", [1, 8, 64])
-    are_positive = all(type(n) is int and n > 0 for n in cards)  # True is no number of cards
-    if not cards or not are_positive:
+    # `type`, for True is an int and no number of cards
+    is_list = isinstance(cards, list) and bool(cards)
+    if not is_list or not all(type(n) is int and n > 0 for n in cards):
         raise InputError(f"{file}: cards = {cards!r}: give whole numbers above 0, as [1, 8, 64]")
     return MachineTable(tuple(machines), tuple(cards), str(content.get("currency", "USD")))
 

@@ -51,7 +51,7 @@ def chain_lengths(nodes: Mapping[str, Node], devices: int = 1) -> dict[str, floa
 
 
 def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
-    """FLOPs that the busiest card has done when the last run ends, in list scheduling.
+    """Time at which the last run ends in list scheduling, in FLOPs of one card, idle time included.
 
     A card that is free takes the ready run with the longest chain of runs behind it. With one card
     a run this is never more than twice the optimum (Graham 1966).

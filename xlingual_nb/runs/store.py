@@ -195,7 +195,7 @@ class Store:
             )
 
     def _check_unused(self, version_file: Path):
-        """Raise InputError if the root is a file, or a folder with anything but a store in it."""
+        """Raise InputError if the root is a file, or a folder with files and no store in it."""
         if self.root.is_file():
             raise InputError(
                 f"{self.root}: a file, not a store; name an empty or a new folder with --store"

@@ -431,7 +431,7 @@ def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
     )
 
     classes, class_of_bag = np.unique(labels, return_inverse=True)
-    # [labels, subwords]
+    # [labels, features]
     counts = np.stack([bags[class_of_bag == n].sum(0) for n in range(len(classes))])
 
     # a subword that no label has seen says nothing of any of them: its log likelihood is 0

@@ -610,7 +610,7 @@ def train_tagger(
                 f"the tagger's loss is {loss}: lower learning_rate={settings.learning_rate}",
             )
             scores.append(span_f1(dev_tags, tag_words(network, dev, labels))["f1"])
-            # the first of equal epochs, so that more patience cannot change the result
+            # of epochs with equal F1, the first
             if scores[-1] > max(scores[:-1], default=-1):
                 best_weights = copy_weights(network)
             progress(epoch + 1, settings.epochs)

@@ -405,7 +405,8 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
     # sentence
     n_values = n_train * shape.hidden * (4 if pairs else 12)
 
-    # a head for each erasure and penalty: three labels, 6 operations a weight and step, which are
+    # a head for each erasure and penalty: three labels (NLI's; NER has more), 6 operations a weight
+    # and step, which are
     # SLOWER than those of a large matrix product
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * n_values
     # a forward pass costs a third of a training step

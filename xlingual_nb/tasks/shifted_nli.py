@@ -113,7 +113,7 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
 
 
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    """Shifts of the targets onto the source's mean, and their baselines (Liu et al. 2020b, 4.3).
+    """Shifts of the targets onto the source's mean (Liu et al. 2020b, 4.3), and baselines.
 
     Parameters
     ----------

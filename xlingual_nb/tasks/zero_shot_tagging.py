@@ -238,8 +238,8 @@ def tuned_ner(
 # %% ../../nbs/lib/6160_zero_shot_tagging.ipynb #46a60f42
 @dataclass(frozen=True)
 class TunedTagsSpec:
-    """NER (F1) or POS (accuracy) of a network trained on one language (Wu & Dredze 2019, 4.3 to
-    5.2).
+    """NER (F1) or POS (accuracy) of a network trained on one language (Wu & Dredze 2019, 4.3,
+    4.4, 5.2).
 
     F1 is also given for entities that are not among those of `train`.
 

@@ -368,7 +368,6 @@ def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[
     if not words_before:
         return [clause]
 
-    # cut in two, and each part again
     middle = min(words_before, key=lambda end: abs(words_before[end] - n_words / 2))
     first = split_phrases(clause[:middle].strip(), max_words, min_words)
     second = split_phrases(clause[middle:].strip(), max_words, min_words)

@@ -154,7 +154,7 @@ def check_same_world(first: CorpusSpec, second: CorpusSpec) -> None:
     Raises
     ------
     InputError
-        If the parameters of the world, such as its grammar and its words, differ.
+        If the parameters of the world (its vocabulary, topics, zipf, noise, variant) differ.
     """
     from xlingual_nb import microworld
 
@@ -252,7 +252,7 @@ def identity_pairs(texts) -> list[tuple[str, str]]:
 
 # %% ../../nbs/lib/2080_dictionaries.ipynb #89437c10
 def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
-    """The pairs without those that repeat a source or a target word of an earlier pair.
+    """The pairs without those that repeat a source or a target word of a pair before them.
 
     Parameters
     ----------

@@ -278,7 +278,6 @@ def text_findings(
         findings.append(f"{amount} of the lines {check.what} (first: line {bad[0]}): {check.fix}")
         is_wrong |= check.is_wrong_throughout and share > 0.5
 
-    # repeated lines
     times = Counter(line.strip() for _, line in numbered)
     n_repeats = len(numbered) - len(times)
     if numbered and n_repeats > 0.2 * len(numbered):

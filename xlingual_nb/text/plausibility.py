@@ -318,7 +318,7 @@ def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
     for i, line in enumerate([*lines, ""]):
         if line.strip():
             continue
-        # a blank line, or the end: lines `start` to `i` are a sentence
+        # a blank line, or the end: `lines[start:i]` are a sentence
         if i > start:
             n_blocks += 1
         if i - start > LONG_SENTENCE:
@@ -352,7 +352,8 @@ def tag_findings(lines: list[str]) -> list[str]:
 
 
 def normal_form_findings(path: Path, kind: str, lines: list[str], least: float = 0.0) -> list[str]:
-    """Whether letters and their marks are joined as in Unicode's form NFC: `é`, not `e´`.
+    """Whether letters and their marks are joined as in Unicode's form NFC: `é` as one letter,
+    not as e and a combining accent.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
     InputError
         For an unknown name or invalid value.
     """
-    # a file of one's own has no training part whose records could be excluded
+    # `unseen` is offered for data sets alone
     defaults = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
     options = sources.merge_parameters(source, parameters, defaults | reader.options(source))
 
