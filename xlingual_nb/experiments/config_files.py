@@ -70,7 +70,7 @@ def check_keys(table, allowed_keys, required_keys, location: str) -> dict:
     Parameters
     ----------
     table : object
-        Value read from TOML.
+        Value read from TOML, which should be a table such as `{"source": "micro/es"}`.
     allowed_keys : iterable of str
         Keys that may stand in it.
     required_keys : iterable of str
@@ -88,6 +88,7 @@ def check_keys(table, allowed_keys, required_keys, location: str) -> dict:
             raise unknown_key_error(location, key, allowed_keys)
     for key in required_keys:
         if key not in table:
+            # `like` names a section (the table of a scale and corpus) whose keys this one takes over
             raise InputError(
                 f"{location}: {key!r} is missing: add it, or a line like = 'scale.corpus'"
             )
@@ -154,7 +155,7 @@ def parse_data_split(table, location: str) -> DataSplit:
     Parameters
     ----------
     table : object
-        Value read from TOML.
+        Value read from TOML, such as `{"source": "panx/{language}", "part": "dev", "size": 20}`.
     location : str
         Where the value stands, for messages: file, scale, corpus and key.
 
@@ -215,6 +216,7 @@ def parse_value(kind, value, location: str):
     if get_origin(kind) is dict:
         value_kind = type_arguments[1]
         if value_kind is DataSplit:
+            # data are in tables `train`, `dev` and `test`, none of which every study needs
             check_keys(value, SPLITS, (), location)
         table = require_table(value, location)
         return {k: parse_value(value_kind, v, f"{location}.{k}") for k, v in table.items()}
@@ -280,6 +282,11 @@ def merge_tables(base: dict, override: dict) -> dict:
         The table that is changed.
     override : dict
         Values that win; a table with a `source` replaces the whole table in `base`.
+
+    Examples
+    --------
+    >>> merge_tables({"tuning": {"epochs": 3, "batch": 32}}, {"tuning": {"epochs": 8}})
+    {'tuning': {'epochs': 8, 'batch': 32}}
     """
     merged = dict(base)
     for key, value in override.items():
@@ -300,6 +307,12 @@ def load_study_file(study: str) -> dict:
     ----------
     study : str
         Name of the study, a key of `config.STUDIES`.
+
+    Returns
+    -------
+    dict
+        A table for each scale, and in it a section for each corpus, beside the names of the
+        languages: `{"languages": {"es": {...}}, "laptop": {"micro": {...}, "bible": {...}}}`.
 
     Raises
     ------
@@ -379,11 +392,16 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
     Parameters
     ----------
     table : dict
-        The file's plain values.
+        The file's plain values: `{"study": ..., "languages": ..., "laptop": {"mine": {...}}}`.
     name : str
         Name of the file, for messages.
     base_sections : dict
-        Sections that the file's may be like, but may not redefine.
+        Sections that the file's may be like, but may not redefine, by (scale, corpus).
+
+    Returns
+    -------
+    dict[tuple[str, str], dict]
+        The file's own sections, such as `{("laptop", "mine"): {"pieces": 8000, ...}}`.
 
     Raises
     ------
@@ -444,8 +462,8 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
     Returns
     -------
     tuple[dict, dict]
-        Sections by scale and corpus (a user's have the key `own`, the name of the file); names of
-        each language.
+        Sections by (scale, corpus), where a user's have the key `own`, the name of the file; and
+        the names of each language, such as `{"es": {"verses": "bible/es-rv1865"}}`.
 
     Raises
     ------
@@ -521,7 +539,7 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
     Parameters
     ----------
     sections : dict
-        Sections by scale and corpus, as of `load_sections`.
+        Sections by (scale, corpus), as of `load_sections`.
     scale : str
         Name of the scale, one of `config.SCALES`.
     corpus : str
@@ -547,6 +565,7 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
     if user_corpora := [c for c, values in corpora.items() if "own" in values]:
         return user_corpora[0]
     if user_sections := [f"{s}.{c}" for (s, c), values in sections.items() if "own" in values]:
+        # what the user may write: [laptop.mine] for a section that is there as gpu.mine
         example = f"[{scale}.{user_sections[0].partition('.')[2]}]"
         raise InputError(
             f"no corpus of yours at scale {scale}, but {', '.join(user_sections)}: choose its scale, name a corpus, "
@@ -555,6 +574,7 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
 
     # then real text whose file is in the data folder, else synthetic languages
     for name, values in corpora.items():
+        # `needs`: the file of the data folder that the section reads, such as bible/en-bbe.tsv
         if "needs" in values and has_data_file(values["needs"]):
             return name
     return "micro"

@@ -80,6 +80,7 @@ def files_of(spec) -> list[DataFile]:
     if isinstance(spec, CorpusSpec):
         language = dict(spec.parameters).get("language", "")
         files = []
+        # a source may join several files, as in "text/en+text/en.sents"
         for source in source_parts(spec.source):
             path = locate_source(source)
             if path:
@@ -88,6 +89,7 @@ def files_of(spec) -> list[DataFile]:
         return files
 
     if isinstance(spec, RecordsSpec):
+        # the reader of the task knows its folder and file names
         path = locate_records(spec_readers(spec)[spec.task], spec.source, spec.part)
         if path and spec.task in KIND_OF_TASK:
             return [DataFile(path, KIND_OF_TASK[spec.task])]
@@ -160,11 +162,12 @@ def _findings(file: DataFile, size: int, modified: int) -> tuple[list[str], bool
 def coverage_finding(
     dictionary: Dictionary, pair, texts, spelling: str, maximum: int, content: tuple[str, ...]
 ) -> str:
-    """Remark on a bilingual dictionary of whose word pairs the texts have only a few.
+    """Remark on a bilingual dictionary, should the texts have only a few of its word pairs.
 
     Parameters
     ----------
     dictionary : Dictionary
+        The dictionary's settings, as of a run that looks its words up in text.
     pair : tuple of str
         The two languages.
     texts : sequence of CorpusSpec
@@ -179,7 +182,7 @@ def coverage_finding(
     Returns
     -------
     str
-        Empty where they have `FEW_PAIRS` and more.
+        Empty where the texts have `FEW_PAIRS` or more of the pairs.
     """
     pairs = dictionary_pairs(dictionary, pair, texts)
     corpora = [apply_text_transforms(text.transforms, load_spec(text)) for text in texts]
@@ -193,6 +196,7 @@ def coverage_finding(
         # words may stand beside punctuation, or be spelt otherwise: search for them
         from ..measures.contextual_words import Finder
 
+        # a finder gives each word a number, and finds the numbers of the words in a text
         finders = [Finder(words, spelling) for words in zip(*pairs)]
         first_found, second_found = [
             find_numbers(finder, side) for finder, side in zip(finders, sentences)
@@ -214,7 +218,8 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
     Returns
     -------
     dict of list of str
-        By path; files with nothing to say are not in it.
+        Remarks by path, such as `{"/data/dictionaries/en-es.txt": ["..."]}`; files without any
+        are not in it.
 
     Raises
     ------
@@ -233,7 +238,7 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
             if file not in spec_of_file and file.path.is_file():
                 spec_of_file[file] = spec
 
-    # each file by itself
+    # each file by itself; only one that cannot be read at all is an error
     for file, spec in spec_of_file.items():
         stat = file.path.stat()
         findings, is_wrong = _findings(file, stat.st_size, stat.st_mtime_ns)

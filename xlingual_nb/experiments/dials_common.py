@@ -211,7 +211,7 @@ def mu_spec(
     Parameters
     ----------
     base : PretrainSpec
-        Pretraining on English and Fake-English.
+        Pretraining on English and Fake-English, its copy in other tokens.
     second : Language
         The language that takes the place of Fake-English.
     dev : CorpusSpec
@@ -225,6 +225,7 @@ def mu_spec(
         word form of both.
     """
     if second != base.languages[1]:
+        # another language is another model, of which only the end is measured
         base = replace(base, languages=(base.languages[0], second), snapshots=())
 
     if not own_words:
@@ -307,6 +308,7 @@ def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int =
 
     def annotated(text):
         parameters = {**dict(text.parameters), "sentences": sentences}
+        # the parameters of the text's spec, such as its seed, with fewer sentences
         preset = text.source.partition("/")[2]  # `es` of `micro/es`
         return microworld.annotated_corpus(preset, text.part, **parameters)
 
@@ -350,7 +352,7 @@ def trend_test(x, y) -> tuple[float, float]:
     if len(x) > 8:
         return tuple(map(float, scipy.stats.spearmanr(x, y)))
 
-    # exact p: the share of permutations whose ρ is as far from 0, up to rounding
+    # exact p: the share of all orders of y whose ρ is as far from 0, up to rounding
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
     rho = float(centred @ y)
     permuted = np.array(list(permutations(y))) @ centred
@@ -410,18 +412,21 @@ class StudyResults:
 def trend_over_models(
     findings: StudyResults, question: str, dial: str, by: str, column: str = ""
 ) -> EffectTest:
-    """Test of Spearman's ρ between a column and a typology parameter's setting, over all models.
+    """Test whether a score rises or falls with a typology parameter's setting: Spearman's ρ.
+
+     All models that vary the parameter are points, one for each row and seed.
 
     Parameters
     ----------
     findings : StudyResults
-        Observations and settings of the study.
+        Observations (a value for each row, column and seed) and, for each row, the typology
+        parameter that it varies (`dial`) and how far (`x`).
     question : str
         The question in words.
     dial : str
-        Name of the typology parameter.
+        Name of the typology parameter, such as `overlap`.
     by : str
-        What its setting is, in words.
+        What its setting is, in words, such as `share of cognates`.
     column : str, optional
         Label of the column; by default the score.
     """
@@ -436,7 +441,14 @@ def trend_over_models(
 
     rho, p = trend_test(settings, values)
     comparison = f"Spearman of {column or findings.score} with {by}"
-    return EffectTest(question, comparison, rho, p, len(values), TREND_WORDS)
+    return EffectTest(
+        question=question,
+        comparison=comparison,
+        effect=rho,
+        p=p,
+        n=len(values),
+        words=TREND_WORDS,
+    )
 
 
 def trend_over_languages(
@@ -488,7 +500,7 @@ def compare_rows(
     column : str, optional
         Label of the column; by default the score.
     floors : bool, default False
-        Subtract each row's own baseline first.
+        Subtract each row's baseline first, such as the score of its untrained model.
     """
     groups = [findings.at(more, column), findings.at(less, column)]
     weights = [1, -1]
@@ -503,15 +515,23 @@ def compare_rows(
     if np.isnan(difference.se):
         p = float("nan")  # a single seed has no variance
     else:
+        # two-sided: twice the smaller of the one-sided p
         p = 2 * min(difference.p_above(), difference.p_below())
 
     score = column or findings.score
     if floors:
         score += " above its floor"
     comparison = f"{score}: {more} less {less}"
-    interval = difference.interval()
+    low, high = difference.interval()
     return EffectTest(
-        question, comparison, difference.value, p, n_values, CONTRAST_WORDS, *interval
+        question=question,
+        comparison=comparison,
+        effect=difference.value,
+        p=p,
+        n=n_values,
+        words=CONTRAST_WORDS,
+        low=low,
+        high=high,
     )
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #0cc3b3fa
@@ -521,9 +541,10 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
     Parameters
     ----------
     answers : list[EffectTest]
-        Tests of one study.
+        Tests of one study; `words` are what a test says of an effect above and below 0, such as
+        `("rises", "falls")`.
     scale : str
-        Name of the scale; nothing is decided at `smoke`.
+        Name of the scale; nothing is decided at `smoke`, whose models learn nothing.
     """
 
     def verdict(test, p):

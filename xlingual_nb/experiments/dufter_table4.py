@@ -102,7 +102,7 @@ def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -
     spec : PretrainSpec
         Pretraining run of the model.
     language : str
-        Language code.
+        Language code, such as `de`; it is compared with English.
     """
     pair = "en", language
 
@@ -136,6 +136,7 @@ def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
         split = labelled_split(sizes, spec, "ner", language, part)
         return replace(split, records=replace(split.records, task="pos"))
 
+    # at least 1: the layer below the first block is word vectors without context
     layer = max(1, round(spec.shape.layers * 2 / 3))
     tests = tuple(pos_split(language, "test") for language in table4_languages(sizes))
     return PosSpec(
@@ -155,7 +156,8 @@ def order_row_cells(
 ) -> list[TableEntry]:
     """Table entries of a row of Table 4 of Dufter & Schütze (2020): order by a model's alignment.
 
-    In the microworld also the true order, the quality of the alignment, and POS accuracy.
+     In the microworld, whose true alignment is known, also the true order, the quality of the
+     model's alignment, and POS accuracy.
 
     Parameters
     ----------
@@ -164,7 +166,7 @@ def order_row_cells(
     spec : PretrainSpec
         Pretraining run of the model.
     row : str
-        Label of the row.
+        Label of the row, such as `de` or `untrained | de`.
     language : str
         Language code.
 
@@ -174,10 +176,21 @@ def order_row_cells(
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     order_run = word_order_spec(sizes, spec, language)
-    cells = []
+    table_entries = []
 
+    # the unit turns the run's number into the column's: 100 for percent
     def add(column, run, metric, unit=1.0):
-        cells.append(TableEntry(PAPER, TABLE, row, column, spec.seed, (run,), metric, unit))
+        entry = TableEntry(
+            paper=PAPER,
+            table=TABLE,
+            row=row,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=metric,
+            unit=unit,
+        )
+        table_entries.append(entry)
 
     has_order = language != "en"  # English has no distance to itself
     if has_order:
@@ -185,12 +198,12 @@ def order_row_cells(
 
     # real text has no gold alignment
     if not uses_microworld(sizes):
-        return cells
+        return table_entries
     if has_order:
         add(GOLD, order_run, "gold root")
         add(ALIGNMENT, order_run, "f1")
     add(TAGS, pos_spec(sizes, spec), f"accuracy {language}", 100.0)
-    return cells
+    return table_entries
 
 
 def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
@@ -212,24 +225,46 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     """
     languages = table4_languages(sizes)
     if len(languages) < 4:
+        # a correlation over languages says nothing of three
         return []
 
     spec = multilingual_spec(sizes, seed)
     nli_runs = (nli_spec(sizes, spec, "en", languages[1:]),)
-    cells = []
+    table_entries = []
 
     for language in languages:
-        cells += order_row_cells(sizes, spec, language, language)
-        cells += order_row_cells(sizes, untrained_spec(spec), f"untrained | {language}", language)
-        for row, metric in ((language, "accuracy"), (f"majority class | {language}", "majority")):
-            name = f"{metric} {language}|{language}"
-            cells.append(TableEntry(PAPER, TABLE, row, XNLI, seed, nli_runs, name, unit=100.0))
+        table_entries += order_row_cells(sizes, spec, language, language)
+        table_entries += order_row_cells(
+            sizes, untrained_spec(spec), f"untrained | {language}", language
+        )
+        metric_of_row = {language: "accuracy", f"majority class | {language}": "majority"}
+        for row, metric in metric_of_row.items():
+            entry = TableEntry(
+                paper=PAPER,
+                table=TABLE,
+                row=row,
+                column=XNLI,
+                seed=seed,
+                runs=nli_runs,
+                metric=f"{metric} {language}|{language}",  # of premise and hypothesis
+                unit=100.0,
+            )
+            table_entries.append(entry)
 
     order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)
     for column in order_columns:
-        # English agrees with its own order
-        cells.append(TableEntry(PAPER, TABLE, "en", column, seed, nli_runs, amount=1.0))
-    return cells
+        # English agrees with its own order, by definition: no run measures the 1
+        entry = TableEntry(
+            paper=PAPER,
+            table=TABLE,
+            row="en",
+            column=column,
+            seed=seed,
+            runs=nli_runs,
+            amount=1.0,
+        )
+        table_entries.append(entry)
+    return table_entries
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #a1fe2723
 def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
@@ -240,7 +275,8 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
     Parameters
     ----------
     numbers : DataFrame
-        A row a language and a column a number; rows with `|` in their label are left out.
+        A row for each language (`de`) or baseline (`untrained | de`, left out), a column for each
+        number, such as `XNLI Acc.`.
     order : str, optional
         Column of the word order.
     names : sequence of str
@@ -250,7 +286,8 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
     -------
     DataFrame
         A row for each column of transfer, with and without English; none for fewer than four
-        languages or a constant column.
+        languages or a constant column. Columns `order`, `transfer`, `with English`, `languages`
+        (their number), `r`, `from` and `to` (its interval).
     """
     import pandas as pd
     from scipy.stats import pearsonr
@@ -280,9 +317,9 @@ SCORES = ("root", "coefficient", "share")
 
 
 def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]:
-    """Table entries of Kendall's tau by the word alignment of an external checkpoint.
+    """Table entries of word order by an external checkpoint's alignment: Kendall's tau to English.
 
-    One row for each language of XNLI in the data folder, beside English.
+     One row for each language of XNLI in the data folder, beside English.
 
     Parameters
     ----------
@@ -309,13 +346,21 @@ def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]
     )
 
     model = ExternalCheckpointSpec(folder, Path(folder).name)
-    cells = []
+    table_entries = []
 
     for language in languages:
         texts = tuple(records.RecordsSpec("nli", f"xnli/{l}", "dev") for l in ("en", language))
         run = OrderSpec(("en", language), texts, model, sentences=sentences)
         # three normalisations of the distance
-        cells += [
-            TableEntry(OURS, EXTERNAL_TABLE, language, score, 0, (run,), score) for score in SCORES
-        ]
-    return cells
+        for score in SCORES:
+            entry = TableEntry(
+                paper=OURS,
+                table=EXTERNAL_TABLE,
+                row=language,
+                column=score,
+                seed=0,
+                runs=(run,),
+                metric=score,
+            )
+            table_entries.append(entry)
+    return table_entries

@@ -115,7 +115,7 @@ def bbert_spec(
     frequency : bool
         Leave nothing of the target languages but their word frequencies (K et al. 2020, Table 3).
     **switches
-        Further fields of `PretrainSpec`.
+        Further fields of `PretrainSpec`, such as `nsp=True`.
     """
     model_languages = []
     for index, language in enumerate(languages):
@@ -131,7 +131,7 @@ def bbert_spec(
         model_languages.append(Language(language, corpus, token_transforms))
 
     # the caller's switches win over the study's own, such as its objective
-    shape, training = sizes.base
+    shape, training = sizes.base  # the encoder's size, and its schedule
     fields = dict(
         tokenizer=joint_vocabulary(sizes, languages), shape=shape, training=training, seed=seed
     )
@@ -391,7 +391,7 @@ def evaluation_cells(
     table : str
         Name of the table, such as `table4`.
     row : str
-        Label of the row.
+        Label of the row, such as `enfake-es | enfake | es` (model, source, target).
     spec : PretrainSpec
         Pretraining run of the model.
     pair : sequence of str
@@ -399,7 +399,8 @@ def evaluation_cells(
     target : str
         Language that the row is about.
     columns : tuple of str
-        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
+        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out,
+        as in `("XNLI Δ", "NER Δ", "")`.
     minus : str, optional
         A language for a Δ: the entries are its value less the target's. Empty for none.
     paper : str, optional
@@ -413,17 +414,24 @@ def evaluation_cells(
     source, *targets = pair
     accuracy_column, f1_column, rho_column = columns
     paper = paper or reference_paper(sizes)
-    cells = []
+    table_entries = []
 
     def add_score(column, runs, metric_of):
         # a Δ is the score in the language `minus`, less the score in the target
         metric = metric_of(minus or target)
         subtracted = metric_of(target) if minus else ""
-        cells.append(
-            TableEntry(
-                paper, table, row, column, spec.seed, runs, metric, unit=100.0, minus=subtracted
-            )
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=spec.seed,
+            runs=runs,
+            metric=metric,
+            unit=100.0,
+            minus=subtracted,
         )
+        table_entries.append(entry)
 
     if accuracy_column:
         nli_run = nli_spec(sizes, spec, source, targets)
@@ -436,8 +444,17 @@ def evaluation_cells(
     # retrieval is a measure of two languages: none of the source with itself, and no Δ
     if rho_column and target != source and not minus:
         run = retrieval_spec(sizes, spec, source, target)
-        cells.append(TableEntry(paper, table, row, rho_column, spec.seed, (run,), "rho_upper"))
-    return cells
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=rho_column,
+            seed=spec.seed,
+            runs=(run,),
+            metric="rho_upper",  # at the layer two thirds up
+        )
+        table_entries.append(entry)
+    return table_entries
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #a8c28701
 CEILING = "true lexicon"
@@ -497,7 +514,7 @@ def baseline_cells(
     pair : sequence of str
         Languages of the model, the source first.
     base : PretrainSpec
-        Pretraining run that the others vary.
+        Pretraining run of the table's model, from which the baseline models differ in one thing.
     columns : tuple of str
         Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
     paper : str, optional
@@ -516,11 +533,13 @@ def baseline_cells(
         "never saw the target": source_only_spec(base),
     }
 
-    cells = []
+    table_entries = []
     for target in targets:
         for name, spec in baseline_models.items():
             row = f"{name} | {source} | {target}"
-            cells += evaluation_cells(sizes, table, row, spec, pair, target, columns, paper=paper)
+            table_entries += evaluation_cells(
+                sizes, table, row, spec, pair, target, columns, paper=paper
+            )
         if not accuracy_column:
             continue
 
@@ -528,13 +547,23 @@ def baseline_cells(
         run = nli_spec(sizes, untrained_spec(base), source, targets)
         row = f"majority class | {target}"
         metric = f"majority {target}|{target}"
-        cells.append(
-            TableEntry(paper, table, row, accuracy_column, base.seed, (run,), metric, unit=100.0)
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=accuracy_column,
+            seed=base.seed,
+            runs=(run,),
+            metric=metric,
+            unit=100.0,
         )
+        table_entries.append(entry)
 
         lexicon_free = nli_baselines_spec(sizes, base, source, targets)
-        cells += nli_baseline_cells(paper, table, accuracy_column, base.seed, lexicon_free, target)
-    return cells
+        table_entries += nli_baseline_cells(
+            paper, table, accuracy_column, base.seed, lexicon_free, target
+        )
+    return table_entries
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #7dd31e07
 def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:

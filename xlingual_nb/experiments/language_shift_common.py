@@ -90,6 +90,7 @@ def shifted_nli_spec(
     for language in (SOURCE, *sizes.shifts.transfer):
         tests.append((records(sizes, language, "dev"), records(sizes, language, "test")))
 
+    # English development text gives the mean of English, and stops fine-tuning early
     train = records(sizes, SOURCE, "train")
     english_dev, _ = tests[0]
     settings = fine_tuning_above(sizes, frozen)
@@ -116,13 +117,13 @@ def table4_row(
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
-        Label of the row.
+        Label of the row, such as `+ MDS`.
     seed : int
         Seed of the model.
     run : run spec
         Run that the entries read their numbers from.
     name : str
-        Name of the run's metric, with `{}` for the language.
+        Name of the run's metric, with `{}` for the language: `shift {} accuracy`.
     english : bool, default True
         With English, which no shift changes.
 
@@ -137,7 +138,16 @@ def table4_row(
     metrics[AVERAGE] = mean_of_metrics(tuple(name.format(t) for t in targets))
 
     return [
-        TableEntry(shift_paper(sizes), TRANSFER, label, column, seed, (run,), metric, unit=100.0)
+        TableEntry(
+            paper=shift_paper(sizes),
+            table=TRANSFER,
+            row=label,
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+            unit=100.0,
+        )
         for column, metric in metrics.items()
     ]
 
@@ -226,6 +236,7 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     untrained_run = shifted_nli_spec(sizes, untrained_spec(spec), layer, layer, seed)
     entries += fine_tuning_rows(sizes, "untrained", untrained_run)
     entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
+    # it takes pairs (premises, hypotheses) of records: here both in one language
     tests = tuple((test, test) for _, test in upper_run.tests)
     lexicon_free_run = NliFloorsSpec(upper_run.train, tests, tests[0][0])
     for name in FLOORS:
@@ -337,5 +348,15 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
         for column, name in COUNTED.items():
             metric = shift_metric(layer, 1.0, name)
-            table_entries.append(TableEntry(paper, FEW_SENTENCES, row, column, seed, runs, metric))
+            # a run for each target: the entry is their mean
+            entry = TableEntry(
+                paper=paper,
+                table=FEW_SENTENCES,
+                row=row,
+                column=column,
+                seed=seed,
+                runs=runs,
+                metric=metric,
+            )
+            table_entries.append(entry)
     return table_entries

@@ -47,7 +47,7 @@ def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpe
     language : str
         Language code.
     seed : int
-        Number of the book.
+        Number of the book, from 0, among the section's `books`, such as `MAT,MRK,LUK`.
 
     Raises
     ------
@@ -109,6 +109,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = identity_spec(sizes, spec)
+    # metrics of the run are named `layer 8 centred retrieval es`
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
     targets = sizes.shifts.targets
 
@@ -124,7 +125,15 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     metrics["Language id by spread"] = f"{prefix} spread"
 
     return [
-        TableEntry(shift_paper(sizes), IDENTITY, label, column, spec.seed, (run,), metric)
+        TableEntry(
+            paper=shift_paper(sizes),
+            table=IDENTITY,
+            row=label,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=metric,
+        )
         for column, metric in metrics.items()
     ]
 
@@ -160,6 +169,7 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     chance = []
     for entry in table_entries:
         if entry.row == WAYS_OUT[0] and "Language id" in entry.column:
+            # entries of the same run, whose metric `chance` they read
             chance.append(replace(entry, row=CHANCE, metric="chance"))
     return table_entries + chance
 
@@ -211,6 +221,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = IdentityClassesSpec(identity_spec(sizes, spec))
+    # metrics of the run are named `layer 8 centred es Noun`
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
     paper = shift_paper(sizes)
 
@@ -220,7 +231,15 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
         )
 
     return [
-        TableEntry(paper, BY_CLASS, label, name, spec.seed, (run,), mean_of(name))
+        TableEntry(
+            paper=paper,
+            table=BY_CLASS,
+            row=label,
+            column=name,
+            seed=spec.seed,
+            runs=(run,),
+            metric=mean_of(name),
+        )
         for name in CLASSES
     ]
 
@@ -287,9 +306,9 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
 
 
 def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) -> list[TableEntry]:
-    """Table entries of one way of erasing language identity: a task's score in English and targets.
+    """Table entries of a task's score, in English and targets, with language identity erased one way.
 
-    With language identification from the vectors that the task reads.
+     With the accuracy of language identification from the vectors that the task reads.
 
     Parameters
     ----------
@@ -322,7 +341,15 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     }
 
     return [
-        TableEntry(shift_paper(sizes), ERASURE, label, column, spec.seed, (run,), metric)
+        TableEntry(
+            paper=shift_paper(sizes),
+            table=ERASURE,
+            row=label,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=metric,
+        )
         for column, metric in metrics.items()
     ]
 
@@ -349,6 +376,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     score = SCORES[task]
 
     target_mean = mean_of_metrics(tuple(f"commonest {t}" for t in targets))
+    # (row, column, name of the run's metric)
     rows = [
         (COMMONEST, score, target_mean),
         (COMMONEST, f"{score} en", f"commonest {SOURCE}"),
@@ -357,7 +385,15 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     ]
 
     return [
-        TableEntry(shift_paper(sizes), ERASURE, row, column, spec.seed, (run,), metric)
+        TableEntry(
+            paper=shift_paper(sizes),
+            table=ERASURE,
+            row=row,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=metric,
+        )
         for row, column, metric in rows
     ]
 

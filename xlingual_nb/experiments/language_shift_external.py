@@ -118,7 +118,7 @@ def checkpoint_shift_cells(
     depth : int
         Number of layers of the encoder.
     bound : int
-        Maximum number of sentences or pairs; 0 for all.
+        Maximum number of sentences; 0 for all, and then every layer is tried.
 
     Returns
     -------
@@ -144,7 +144,15 @@ def checkpoint_shift_cells(
 
     column = "→".join(pair)
     return [
-        TableEntry(OURS, CHECKPOINT_TABLE, row, column, 0, (run,), metric)
+        TableEntry(
+            paper=OURS,
+            table=CHECKPOINT_TABLE,
+            row=row,
+            column=column,
+            seed=0,
+            runs=(run,),
+            metric=metric,
+        )
         for row, metric in metrics.items()
     ]
 
@@ -181,7 +189,8 @@ def checkpoint_nli_cells(
 ) -> list[TableEntry]:
     """Table entries of Table 4 of Liu et al. (2020b), XNLI, for an external checkpoint.
 
-    They are both ways to fine-tune, the shift on the second, and the first on lower-cased text.
+     Its rows are: all layers fine-tuned, the upper half fine-tuned, the upper half with the
+     shift, and all layers on lower-cased text.
 
     Parameters
     ----------
@@ -225,11 +234,17 @@ def checkpoint_nli_cells(
             if language == SOURCE and "shift" in name:
                 continue  # English is not shifted
             metric = name.format(language)
-            table_entries.append(
-                TableEntry(
-                    OURS, CHECKPOINT_TABLE, row, language, 0, (run_of_row,), metric, unit=100.0
-                )
+            entry = TableEntry(
+                paper=OURS,
+                table=CHECKPOINT_TABLE,
+                row=row,
+                column=language,
+                seed=0,
+                runs=(run_of_row,),
+                metric=metric,
+                unit=100.0,
             )
+            table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #46a4d0d6
@@ -342,7 +357,7 @@ def lowercasing_cells() -> list[TableEntry]:
     vocabulary = PretrainedVocabularySpec()
     try:
         vocabulary.source_digests()
-    except InputError:
+    except InputError:  # its file is not there
         return []
 
     if len(languages) < 3:
@@ -352,13 +367,21 @@ def lowercasing_cells() -> list[TableEntry]:
     table_entries = []
 
     def add(language, column, metric="", amount=None):
-        table_entries.append(
-            TableEntry(OURS, LOWERCASED, language, column, 0, (run,), metric, amount=amount)
+        entry = TableEntry(
+            paper=OURS,
+            table=LOWERCASED,
+            row=language,
+            column=column,
+            seed=0,
+            runs=(run,),
+            metric=metric,
+            amount=amount,
         )
+        table_entries.append(entry)
 
     for language, (column, name) in product(languages, COLUMNS.items()):
         add(language, column, f"{language} {name}")
-    # published numbers are shown beside, measured by no run
+    # published numbers are shown beside as amounts, measured by no run
     for language in languages:
         add(language, WU_DREDZE, amount=published_accuracy(language))
         add(language, GAP, amount=published_gap(language))

@@ -49,7 +49,7 @@ def text_spec(
     part : str, default 'train'
         Part of the data: `train`, `dev` or `test`.
     **dials
-        Parameters of the text's source, in place of the section's.
+        Parameters of the text's source, in place of the section's, such as `seed="text es"`.
     """
     spec = corpus_spec(sizes, language, part)
     parameters = dict(spec.parameters) | dict(sentences=sentences) | dials
@@ -97,6 +97,8 @@ READINGS = ("steps", "epochs", "reads")
 
 def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Training:
     """Schedule of BERT's pretraining for an amount of text.
+
+     The paper does not say whether more text means more training: a reading is one answer.
 
     Parameters
     ----------
@@ -166,7 +168,7 @@ def bert_spec(
         What more text means, one of `READINGS`: equal steps, equal epochs, or every text read as
         often as by Word2Vec.
     **switches
-        Fields of the run's spec other than the study's.
+        Fields of the run's spec other than the study's, such as `nsp=False`.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def bert_spec(
     """
     check_choice("reading", reading, READINGS)
     fields = dict(
-        tokenizer=vocabulary_spec(sizes),
+        tokenizer=vocabulary_spec(sizes),  # one vocabulary, whatever the number of sentences
         shape=sizes.base.shape,
         seed=seed,
         training=training_schedule(sizes, sentences, reading),
@@ -352,6 +354,7 @@ def retrieval_cells(
     # each language's mean vector is subtracted
     centred = word_retrieval_spec(sizes, spec, target, centred=True)
 
+    # (column, run, name of the run's metric)
     metrics = [
         ("MRR", all_words, "mrr"),
         ("MRR without identical", without_identical, "mrr"),
@@ -363,7 +366,15 @@ def retrieval_cells(
 
     paper = reference_paper(sizes)
     return [
-        TableEntry(paper, table, row, column, seed, (run,), metric)
+        TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+        )
         for column, run, metric in metrics
     ]
 

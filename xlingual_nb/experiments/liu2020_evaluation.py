@@ -99,7 +99,7 @@ def nli_metric_cells(
     seed : int
         Seed of the model.
     metric : str
-        Name of the run's metric.
+        Name of the run's metric, such as `accuracy`, to which the languages are added.
 
     Returns
     -------
@@ -112,7 +112,16 @@ def nli_metric_cells(
 
     paper = reference_paper(sizes)
     return [
-        TableEntry(paper, "figure2", label(target), column, seed, (run,), name, unit=100.0)
+        TableEntry(
+            paper=paper,
+            table="figure2",
+            row=label(target),
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=name,
+            unit=100.0,
+        )
         for target, name in metrics.items()
     ]
 
@@ -217,9 +226,19 @@ def retrieval_baseline_cells(
 
     def add(name, column, run, metric):
         row = baseline_label(name, target)
-        table_entries.append(TableEntry(paper, table, row, column, seed, (run,), metric))
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+        )
+        table_entries.append(entry)
 
-    # chance and strings need no trained vectors: runs on the untrained encoder measure them
+    # chance and strings need no trained vectors: runs on the untrained encoder measure them;
+    # precision at 1 is read from other metrics than the mean reciprocal rank (MRR)
     for column, options in retrieval_options(sizes).items():
         run = word_retrieval_spec(sizes, spec, target, **options)
         strings_run = WordFloorsSpec(run, sizes.learnt)

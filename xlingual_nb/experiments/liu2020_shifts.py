@@ -157,6 +157,7 @@ def shift_study_config(
         or has no text in it, or as `check_shift_texts`.
     """
     if corpus == "auto" and not own:
+        # the microworld has parallel text in all its languages, and needs no files
         corpus = "micro"
 
     # `config` has the languages asked for as targets, `sizes` the section's own
@@ -225,7 +226,7 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
         )
 
     shifts = sizes.shifts
-    shape, training = sizes.base
+    shape, training = sizes.base  # the encoder's size, and its schedule
     texts = {l: text_spec(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
     first, *other_texts = texts.values()
 

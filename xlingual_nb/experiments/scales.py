@@ -47,7 +47,7 @@ def check_seeds(seeds, location: str) -> None:
     Parameters
     ----------
     seeds : int or NamedTuple of int
-        Number of seeds, or several numbers by name.
+        Number of seeds, or several numbers by name, such as `RowSeeds(central=3, single=1, rest=1)`.
     location : str
         Where the value stands, for messages: file, scale, corpus and key.
 
@@ -81,9 +81,10 @@ def read_section(study: str, scale: str, corpus: str, values: dict, languages: d
     corpus : str
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     values : dict
-        The section's keys and values.
+        The section's keys and values, such as `{"seeds": {...}, "text": {"train": {...}}}`.
     languages : dict[str, dict[str, str]]
-        Names of each language, for the templates of sources.
+        Names of each language, for the templates of sources: `{"es": {"verses": "bible/es"}}`
+        makes `bible/es` of the source `{verses}`.
 
     Returns
     -------

@@ -77,8 +77,8 @@ def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
     cell : TableEntry
         A table entry.
     metrics : list[dict]
-        Metrics of each of the entry's runs, in their order; not read where the entry states its
-        own amount.
+        Metrics of each of the entry's runs, in their order, such as `[{"accuracy es|es": 0.6}]`;
+        not read where the entry states its own amount.
 
     Raises
     ------
@@ -166,8 +166,8 @@ def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Columns `report.tables.OBSERVED`, with the id of the entry's first run, and `step`: the
-        training step of a point on a curve, else NaN.
+        Columns `paper`, `table`, `row`, `column`, `corpus`, `seed`, `value`, `run_id` (of the
+        entry's first run), and `step`: the training step of a point on a curve, else NaN.
     """
     metrics_of = cache(lambda run: load_metrics(run, store))
     rows = []
@@ -245,10 +245,10 @@ def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd
     Returns
     -------
     pd.DataFrame
-        Rows and columns of the table; a cell is text such as `2 of 3`, empty where nothing is
-        missing.
+        Rows and columns of the table; an entry is text such as `2 of 3` (seeds), empty where
+        nothing is missing.
     """
-    measured = set(addresses(observations))
+    measured = set(addresses(observations))  # (paper, table, row, column, seed) and run id
     entries = pd.DataFrame(
         [(entry.row, entry.column, address(entry) in measured) for entry in cells],
         columns=["row", "column", "is_measured"],
@@ -334,6 +334,7 @@ def make_missing_runs(
     from xlingual_nb.runs.engine import run
 
     # the caller's executor, else the command line's or the environment's, else this machine
+    # `patient`: a process a core pays only on a CPU
     executor = executor or executor_of_environment(device)
     if executor is None and patient and device == "cpu":
         executor = executors.Processes(device=device)
@@ -442,6 +443,11 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 def compared_and_precondition_keys(claim) -> tuple[set, set]:
     """What a claim compares in its tables, and what it only needs as a precondition.
 
+     A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus`
+     with the rows `minus`, or with their own baselines (the registry's word is floor). It says
+     something only of rows that are above their baseline (`alive`) or have learnt the source
+     task (`learnt_rows`).
+
     Parameters
     ----------
     claim : published.Claim
@@ -450,7 +456,8 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     Returns
     -------
     tuple[set, set]
-        Keys (reading of the table, row, column). First: rows that the tests compare, with the
+        Keys such as `("", "enfake-es | enfake | es", "XNLI Accuracy")`: what follows the table's
+        number (`released` of `table2-released`), row, column. First: rows compared, with the
         baselines that a test subtracts. Second: rows that must be above their baseline or have
         learnt the source task, with their baselines; and how well rows fit their text that must
         fit it alike.
@@ -458,7 +465,8 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     compared = set()
     preconditions = set()
     for test in claim.tests:
-        reading = test.table.partition("-")[2]  # `released` of `table2-released`
+        # a table may stand twice, by two interpretations: `released` of `table2-released`
+        reading = test.table.partition("-")[2]
         baseline = claim.floor if test.floor is None else test.floor
 
         # a test compares the rows `plus` with the rows `minus`, or with their own baseline
@@ -493,7 +501,8 @@ def select_claim_cells(
     cells : Iterable[TableEntry]
         All entries of the study.
     ids : str
-        Claim ids with commas between; empty for all entries.
+        Ids of claims, sentences of a paper with their tests, with commas between; empty for all
+        entries.
     default_seeds : int
         Preconditions (rows above baseline, source task learnt) are checked on the first
         `default_seeds` seeds alone.
@@ -566,7 +575,7 @@ def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
     for run in runs:
         digest_of_source |= source_digests(run)
 
-    # twelve characters of a digest are enough to compare
+    # rows (of, what, digest): twelve characters of a digest are enough to compare
     rows = [("data", name, digest[:12]) for name, digest in sorted(digest_of_source.items())]
     rows += [("code", stage, digest_of(code)[:12]) for stage, code in code_behind(runs).items()]
     rows.append(("runs", str(len(runs)), " ".join(sorted(run_id(run)[:12] for run in runs))))

@@ -45,6 +45,7 @@ def fill_template(sizes, template: str, language: str) -> str:
     InputError
         If the template needs a name that the language does not have.
     """
+    # the section's names, such as {"verses": "bible/es-rv1865"}, beside the language's code
     names = sizes.languages.get(language, {}) | {"language": language, "part": "{part}"}
 
     def name_of(match):
@@ -273,14 +274,17 @@ def required_data(sizes) -> list[tuple[str, str, str]]:
 def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
     """Specs of all data that a study reads, by the key of the TOML section that names them.
 
-    A key is such as `mine.toml, laptop.bible.text.train (es)`.
-
     Parameters
     ----------
     sizes : config
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     name : str
         Name of the sizes file, for messages.
+
+    Returns
+    -------
+    dict[str, CorpusSpec | RecordsSpec]
+        Keys are such as `mine.toml, laptop.bible.text.train (es)`.
 
     Raises
     ------
@@ -292,6 +296,7 @@ def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
     for group, part, language in required_data(sizes):
         location = f"{name}, {sizes.scale}.{sizes.corpus}.{group}.{part} ({language})"
         if group == "text":
+            # group: `text`, or a task such as `nli`
             spec = corpus_spec(sizes, language, part)
         else:
             spec = records_spec(sizes, group, language, part)

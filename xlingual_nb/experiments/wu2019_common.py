@@ -68,7 +68,8 @@ def figure3_cells(
 ) -> list[TableEntry]:
     """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
 
-    Subword overlap, and transfer with its baselines, which are entries of the task's own table.
+     A point is a language's subword overlap with English, and the score of transfer to it. The
+     scores, and their baselines, are entries of the task's own table, repeated here.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def figure3_cells(
     zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     column : str
-        Label of the column.
+        Label of the column of the task's score, such as `NER F1`.
     seed : int
         Seed of the model.
 
@@ -99,9 +100,17 @@ def figure3_cells(
     for (overlap, metric), language in product(overlap_columns(column).items(), languages):
         row = f"{SOURCE}-{language} | zero-shot | {language}"
         name = metric.format(language)
-        table_entries.append(
-            TableEntry(PAPER, FIGURE, row, overlap, seed, (run,), name, unit=100.0)
+        entry = TableEntry(
+            paper=PAPER,
+            table=FIGURE,
+            row=row,
+            column=overlap,
+            seed=seed,
+            runs=(run,),
+            metric=name,
+            unit=100.0,
         )
+        table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #25f0ac0c
@@ -134,12 +143,14 @@ def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row for each task and kind of overlap.
+        A row for each task and kind of overlap, with columns `overlap`, `transfer` (the column
+        of each), `languages` (their number), `r`, `from` and `to` (its interval).
     """
     wide = pivot_by_language(tidy)
     transfer_columns = [column for column in wide if " overlap " not in column]
 
     # the first frame is empty, and gives the columns where there is no task
+    # the correlations of Table 4 of Dufter & Schütze, with overlap in the place of word order
     frames = [dufter_table4.order_transfer_correlations(tidy.head(0))]
     for column in transfer_columns:
         for overlap in overlap_columns(column):
@@ -158,9 +169,9 @@ def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFr
     ax : Axes
         Axes to draw on; r and its interval become the title.
     wide : pd.DataFrame
-        As of `pivot_by_language`.
+        A row for each language, a column for each score and overlap, as of `pivot_by_language`.
     column : str
-        Label of the column.
+        Label of the column of the task's score.
     overlap : str
         Label of the column of overlap.
     r : pd.DataFrame
@@ -169,7 +180,7 @@ def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFr
     Returns
     -------
     dict
-        Position of each language in the figure.
+        Position of each language in the figure, such as `{"de": (12.5, 71.0)}`.
     """
     ax.scatter(wide[overlap], wide[column], s=12, color="black")
 
@@ -225,7 +236,7 @@ def labelled_task_records(
     Raises
     ------
     InputError
-        If the language lacks a name that the source needs.
+        If the language lacks a name that the source needs, such as `treebank` of `ud/{treebank}`.
     """
     if task == "nli":
         return liu2020_evaluation.nli_records(sizes, language, part)
@@ -430,6 +441,7 @@ def check_task_records(sizes: JointConfig, task: str) -> None:
         return
 
     training_languages = supervised_languages(sizes, task)
+    # (part, language): English training records are what the others are compared with
     parts = [("train", language) for language in training_languages[1:]]
     parts += [("dev", language) for language in training_languages]
     parts += [("test", language) for language in evaluation_languages(sizes, task)]
