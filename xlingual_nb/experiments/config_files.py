@@ -88,7 +88,7 @@ def check_keys(table, allowed_keys, required_keys, location: str) -> dict:
             raise unknown_key_error(location, key, allowed_keys)
     for key in required_keys:
         if key not in table:
-            # `like` names a section (the table of a scale and corpus) whose keys this one takes over
+            # `like` names a section (table of a scale and corpus) whose keys this one takes over
             raise InputError(
                 f"{location}: {key!r} is missing: add it, or a line like = 'scale.corpus'"
             )

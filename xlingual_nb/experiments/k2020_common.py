@@ -488,11 +488,21 @@ def nli_baseline_cells(
     list[TableEntry]
         One for each row, column and seed: the runs and metric that its number is read from.
     """
+    # (row, name of the run's metric); the ceiling is English with its true lexicon
     source = run.said.language
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
     rows.append((f"{CEILING} | {source} | {target}", f"{CEILING} {source}|{source}"))
     return [
-        TableEntry(paper, table, row, column, seed, (run,), metric, unit=100.0)
+        TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+            unit=100.0,
+        )
         for row, metric in rows
     ]
 

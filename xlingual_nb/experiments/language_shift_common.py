@@ -160,7 +160,7 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
-        Label of the row.
+        Label of the row, such as `shifting weight`.
     run : run spec
         Run that the entries read their numbers from.
 
@@ -171,8 +171,16 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     """
     paper = shift_paper(sizes)
     return [
-        TableEntry(paper, TRANSFER, label, l, run.seed, (run,), f"shift {l} weight")
-        for l in sizes.shifts.transfer
+        TableEntry(
+            paper=paper,
+            table=TRANSFER,
+            row=label,
+            column=target,
+            seed=run.seed,
+            runs=(run,),
+            metric=f"shift {target} weight",
+        )
+        for target in sizes.shifts.transfer
     ]
 
 

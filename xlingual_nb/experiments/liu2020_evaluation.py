@@ -283,7 +283,16 @@ def retrieval_mapping_cells(
     for column, options in retrieval_options(sizes).items():
         run = WordFloorsSpec(word_retrieval_spec(sizes, spec, target, **options), sizes.learnt)
         metric = "mapped p1" if column == "P@1" else "mapped mrr"
-        table_entries.append(TableEntry(paper, table, row, column, seed, (run,), metric))
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+        )
+        table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e

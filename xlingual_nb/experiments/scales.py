@@ -47,7 +47,7 @@ def check_seeds(seeds, location: str) -> None:
     Parameters
     ----------
     seeds : int or NamedTuple of int
-        Number of seeds, or several numbers by name, such as `RowSeeds(central=3, single=1, rest=1)`.
+        Number of seeds, or several by name, such as `RowSeeds(central=3, single=1, rest=1)`.
     location : str
         Where the value stands, for messages: file, scale, corpus and key.
 
