@@ -1,8 +1,9 @@
 """`pytest --affected` runs the tests that a change reaches, and says what it left out.
 
 While tests run, the definitions of the package that each one calls are noted, with the notebooks
-that it reads: the package is imported with one statement more in every function, which says that it
-is called. (A profiler is asked at every call of every library, and doubled the time of the tests.)
+and pages that it reads: the package is imported with one statement more in every function, which
+says that it is called. (A profiler is asked at every call of every library, and doubled the time of
+the tests.)
 A test that has passed is left out as long as none of them has changed in more than comments and
 docstrings, nor what the modules around them do on import, nor its own file. What lies beside the
 code (tables, sizes, settings) and what tests share (conftest.py) count for every test; so does all
@@ -36,6 +37,20 @@ ABOUT_TEXT = (
     "test_run_ids",
 )
 EVERYTHING = "*"  # stands for all definitions
+# places beside the package whose files count for the tests that read them, and ends of their names
+READ_BY_TESTS = ("nbs", "docs", "deploy", ".github", "Makefile")
+TEXTS = (
+    ".ipynb",
+    ".md",
+    ".toml",
+    ".yml",
+    ".yaml",
+    ".sbatch",
+    ".html",
+    ".js",
+    "Dockerfile",
+    "Makefile",
+)
 
 
 def digest(*texts: str) -> str:
@@ -150,10 +165,19 @@ def beside_the_code() -> str:
     return digest(*facts, os.environ.get("XLINGUAL_DATA", ""), sys.version)
 
 
-def state_of(reached, notebooks, test_file: str) -> str:
+@cache
+def all_texts() -> set[str]:
+    """Every file that would count for a test that reads it."""
+    files = {ROOT / "Makefile"}
+    for place in READ_BY_TESTS:
+        files |= {path for path in (ROOT / place).rglob("*") if path.name.endswith(TEXTS)}
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
+def state_of(reached, files_read, test_file: str) -> str:
     """One digest of all that a test depends on."""
     facts = [beside_the_code(), digest_of_tests(ROOT / test_file)]
-    facts += [f"{name} {file_digest(ROOT / name)}" for name in sorted(notebooks)]
+    facts += [f"{name} {file_digest(ROOT / name)}" for name in sorted(files_read)]
     if EVERYTHING in reached:
         return digest(*facts, all_of_package())
     pairs = [name.split(":") for name in sorted(reached)]
@@ -245,7 +269,7 @@ class Recorder:
 
     def __init__(self, folder: Path, name: str):
         self.path = folder / f"{name}.json"
-        self.reached, self.notebooks = set(), set()
+        self.reached, self.files_read = set(), set()
         self.of_fixture, self.of_file, self.tests = {}, {}, {}
         self.is_listening = False
         builtins.__reached__ = CALLED.add
@@ -255,10 +279,10 @@ class Recorder:
     def listen(self, event, arguments):
         if not self.is_listening:
             return
-        if event == "open" and str(arguments[0]).endswith(".ipynb"):
+        if event == "open" and str(arguments[0]).endswith(TEXTS):
             path = Path(os.fsdecode(arguments[0])).absolute()
-            if path.is_relative_to(ROOT / "nbs"):
-                self.notebooks.add(path.relative_to(ROOT).as_posix())
+            if any(path.is_relative_to(ROOT / place) for place in READ_BY_TESTS):
+                self.files_read.add(path.relative_to(ROOT).as_posix())
         elif event == "subprocess.Popen":
             self.reached.add(EVERYTHING)
 
@@ -268,20 +292,20 @@ class Recorder:
         CALLED.clear()
 
     def during(self):
-        """A generator that records what happens until it goes on; gives (reached, notebooks)."""
-        outer = self.reached, self.notebooks
+        """A generator that records what happens until it goes on; gives (reached, files_read)."""
+        outer = self.reached, self.files_read
         if self.is_listening:
             self.collect()
         was_listening, self.is_listening = self.is_listening, True
-        self.reached, self.notebooks = set(), set()
+        self.reached, self.files_read = set(), set()
         CALLED.clear()
         yield
         self.collect()
-        inner = self.reached, self.notebooks
+        inner = self.reached, self.files_read
         self.is_listening = was_listening
-        self.reached, self.notebooks = outer[0] | inner[0], outer[1] | inner[1]
+        self.reached, self.files_read = outer[0] | inner[0], outer[1] | inner[1]
         if not was_listening:
-            self.reached, self.notebooks = set(), set()
+            self.reached, self.files_read = set(), set()
         yield inner
 
     @pytest.hookimpl(wrapper=True)
@@ -320,20 +344,17 @@ class Recorder:
             parts += [
                 self.of_fixture[f] for several in used for f in several if f in self.of_fixture
             ]
-            reached, notebooks = (set().union(*side) for side in zip(*parts))
+            reached, files_read = (set().union(*side) for side in zip(*parts))
             if item.path.stem in ABOUT_TEXT:
-                reached, notebooks = (
-                    {EVERYTHING},
-                    {p.relative_to(ROOT).as_posix() for p in (ROOT / "nbs").rglob("*.ipynb")},
-                )
-            self.tests[item.nodeid] = reached, notebooks
+                reached, files_read = {EVERYTHING}, all_texts()
+            self.tests[item.nodeid] = reached, files_read
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self):
         on_import = set().union(*(reached for reached, _ in self.of_file.values())) - {EVERYTHING}
         tests = {
-            test: (sorted(reached | on_import), sorted(notebooks))
-            for test, (reached, notebooks) in self.tests.items()
+            test: (sorted(reached | on_import), sorted(files_read))
+            for test, (reached, files_read) in self.tests.items()
         }
         self.path.write_text(json.dumps(tests), encoding="utf-8")
 
@@ -350,8 +371,8 @@ def unaffected(folder: Path) -> frozenset[str]:
     """The known tests that reach nothing that has changed."""
     return frozenset(
         test
-        for test, (state, reached, notebooks) in known_tests(folder).items()
-        if state == state_of(reached, notebooks, test.split("::")[0])
+        for test, (state, reached, files_read) in known_tests(folder).items()
+        if state == state_of(reached, files_read, test.split("::")[0])
     )
 
 
@@ -409,11 +430,11 @@ class Choice:
         for path in sorted(self.folder.glob("*.json")):
             if path.name == "known.json":
                 continue
-            for test, (reached, notebooks) in json.loads(path.read_text(encoding="utf-8")).items():
+            for test, (reached, files_read) in json.loads(path.read_text(encoding="utf-8")).items():
                 self.known.pop(test, None)
                 if test in self.passed - self.failed:
-                    state = state_of(reached, notebooks, test.split("::")[0])
-                    self.known[test] = state, reached, notebooks
+                    state = state_of(reached, files_read, test.split("::")[0])
+                    self.known[test] = state, reached, files_read
             path.unlink()
         text = json.dumps(
             {t: v for t, v in self.known.items() if (ROOT / t.split("::")[0]).is_file()}

@@ -104,3 +104,13 @@ def test_a_test_whose_state_has_changed_is_affected(tmp_path, monkeypatch):
     (tmp_path / "known.json").write_text(json.dumps(known), encoding="utf-8")
     monkeypatch.setattr(affected, "state_of", lambda reached, notebooks, file: "same")
     assert affected.unaffected(tmp_path) == {"tests/test_a.py::test_one"}
+
+
+def test_a_page_that_a_test_reads_is_noted_and_a_file_of_the_package_is_not(tmp_path):
+    recorder = affected.Recorder.__new__(affected.Recorder)
+    recorder.reached, recorder.files_read, recorder.is_listening = set(), set(), True
+    inside = ["docs/probe.md", "nbs/answers.toml", "Makefile", "xlingual_nb/papers/k2020/plan.toml"]
+    for path in [*(affected.ROOT / name for name in inside), tmp_path / "page.md"]:
+        recorder.listen("open", (str(path), "r", 0))
+    assert recorder.files_read == {"docs/probe.md", "nbs/answers.toml", "Makefile"}
+    assert recorder.files_read <= affected.all_texts()

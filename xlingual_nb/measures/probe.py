@@ -361,7 +361,8 @@ def mu_rows(rows: list[dict], depth: int) -> list[dict]:
     """The multilinguality score µ of each pair of languages (Dufter & Schütze 2020, 2.2.1).
 
     It is the mean of sentence retrieval ρ and word translation τ, in both directions, at layer
-    0 and two thirds of the way up; a pair without all eight values is left out.
+    0 and two thirds of the way up; a pair without all eight values (four of one layer alone) is left
+    out.
 
     Parameters
     ----------

@@ -476,7 +476,7 @@ def make_executor(name: str = "", address: str = "", workers: int = 0, device: s
     workers : int
         Processes, or dask workers on this machine; 0: as many as there are cores or GPUs.
     device : str
-        `cpu`, `cuda` or `auto`.
+        `cpu`; anything else asks for workers with a GPU.
 
     Returns
     -------
@@ -507,7 +507,7 @@ def executor_of_environment(device: str = "cpu"):
     Parameters
     ----------
     device : str
-        `cpu`, `cuda` or `auto`.
+        `cpu`; anything else asks for workers with a GPU.
 
     Returns
     -------

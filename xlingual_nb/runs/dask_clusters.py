@@ -102,7 +102,7 @@ def local_cluster(workers: int = 0, device: str = "cpu", tell=print):
     workers : int
         How many; 0 for one a core, or with GPUs for as many as there are GPUs for.
     device : str
-        `cpu`, `cuda` or `auto`.
+        `cpu`; anything else asks for workers with a GPU.
     tell : callable
         Prints a line, such as that a worker has ended.
 
@@ -263,7 +263,7 @@ def batch_cluster(system: str, workers: int = 0, device: str = "cpu", tell=print
     workers : int
         How many jobs at a time, at most; 4 by default.
     device : str
-        `cpu`, `cuda` or `auto`.
+        `cpu`; anything else asks for workers with a GPU.
     tell : callable
         Prints a line, such as that a job ended before its worker was there.
     **options

@@ -68,7 +68,7 @@ def freeze(model, layer: int | None) -> None:
     Raises
     ------
     InputError
-        For a layer that the model lacks.
+        For a layer that the model lacks, or any above 0 of a model whose layers are no list (ALBERT).
     """
     model.base_model.requires_grad_(True)
     if layer is None:

@@ -210,7 +210,7 @@ def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], li
     texts : dict of list of str
         By language.
     skipped : list of int
-        Numbers of the rows left out: blank in some language, or part of a range of
+        Numbers of the rows left out: blank in some language, not in all, or part of a range of
         verses.
 
     Raises

@@ -205,7 +205,7 @@ def shift_unshared(encoded: Encoded, vocabulary: int, share: float, seed: int = 
 
 # %% ../../nbs/lib/2040_transforms.ipynb #8a7f85ea
 def type_token_overlap(first: Encoded, second: Encoded) -> dict[str, float]:
-    """Subword overlap of two texts, [UNK] excluded.
+    """Subword overlap of two texts, special tokens excluded.
 
     Parameters
     ----------
