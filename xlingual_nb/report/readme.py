@@ -41,12 +41,15 @@ FIRST_SEEDS = 3
 def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
     """The findings of README.md, one bullet each, with the numbers of today's verdicts.
 
+    A finding is a claim (a sentence of a paper, with its statistical tests) in README's words.
+
     Parameters
     ----------
     template : dict
-        `nbs/readme.toml`, parsed.
+        `nbs/readme.toml`, parsed: `finding` is a list of dicts with the fields of `Finding`, such
+        as `{"claim": "D-original", "says": ..., "effect": ...}`.
     frames : dict
-        {scale: verdict table}.
+        {scale: verdict table}; a verdict table has a row a claim and corpus.
 
     Returns
     -------
@@ -62,6 +65,7 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
     bullets = []
     for entry in template["finding"]:
         finding = Finding(**entry)
+        # README states nothing that the reference results leave open everywhere
         claim_verdicts = all_verdicts[all_verdicts.claim == finding.claim].verdict
         if not claim_verdicts.isin(verdicts.DECIDED).any():
             raise InputError(
@@ -72,16 +76,18 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
 
 
 def printed_block() -> str:
-    """What `make reproduce` prints in the end, from the reference results.
+    """The bar chart that `make reproduce` prints at its end, as a block of markdown.
 
-    It runs five rows of notebook 07 with three seeds. The reference results have more of both: the
-    same rows and seeds are taken from them, so that a reader sees the same numbers.
+    `make reproduce` runs five rows of notebook 07 with three seeds. The reference results (the
+    committed tables) have more of both: the same rows and seeds are taken from them, so that README
+    shows the numbers that its reader will see.
     """
     from xlingual_nb.experiments.laboratory import SEEDS
 
     # µ of each row in the microworld: the table has the published values and the order of rows
     table = kept_study(LABORATORY, scale="laptop").table("table1")
     table = table[(table.column == "µ") & (table.corpus == "micro")]
+    # a row's label begins with its number in the paper: `0 original`
     table = table[table.row.str.partition(" ")[0].isin(FIRST_ROWS)]
 
     seeds = tables.read_seeds(repository() / f"results/laptop/{LABORATORY}/seeds.csv")
@@ -102,7 +108,8 @@ def notebooks_block(template: dict, folder: str = "nbs/") -> str:
     Parameters
     ----------
     template : dict
-        `nbs/readme.toml`, parsed.
+        `nbs/readme.toml`, parsed: `notebook` is a list of dicts such as `{"name": "01_overlap",
+        "reproduces": "K Table 1", "answer": "Shared subwords are not needed."}`.
     folder : str
         In front of each link.
 
@@ -120,12 +127,14 @@ def notebooks_block(template: dict, folder: str = "nbs/") -> str:
 
 # %% ../../nbs/lib/8160_readme.ipynb #81607da1
 def confirmation_sentence(scores: pd.DataFrame) -> str:
-    """How many verdicts are planned to be tested on fresh seeds, and the outcomes so far.
+    """How many verdicts are planned to be tested again on fresh seeds (that no verdict has used
+    yet), and the outcomes so far.
 
     Parameters
     ----------
     scores : DataFrame
-        Counts of outcomes by paper and corpus (`report.confirmation_outcomes.confirmation_scores`).
+        From `report.confirmation_outcomes.confirmation_scores`: a row a paper and corpus, with the
+        number `planned` and, under the name of each of `OUTCOMES`, how many came out so.
 
     Returns
     -------
@@ -143,13 +152,15 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
 
 
 def placebo_sentence(measured: Path) -> str:
-    """How often placebo studies, in which there is no effect to find, hold a wrong verdict, in the
-    worst case.
+    """The highest rate of wrong verdicts in placebo studies (without any effect to find), as a
+    sentence.
 
     Parameters
     ----------
     measured : Path
-        File of `benchmarks/placebo.py`.
+        File of `benchmarks/placebo.py`: a row a paper, corpus and made-up world, with the rates of
+        studies in which a claim is wrongly `confirmed` or `refuted`, and the ends of their 95 %
+        intervals (`confirmed_low`, `confirmed_high`, ...).
 
     Returns
     -------
@@ -160,7 +171,7 @@ def placebo_sentence(measured: Path) -> str:
         return ""
     frame = pd.read_csv(measured, encoding="utf-8")
 
-    # the highest rate of all papers and made-up worlds, of false confirmations or refutations
+    # `error` is the column, `confirmed` or `refuted`, that has the highest rate of all rows
     error = frame[["confirmed", "refuted"]].max().idxmax()
     worst = frame.loc[frame[error].idxmax()]
     rate = f"{worst[error]:.2f} [{worst[f'{error}_low']:.2f}, {worst[f'{error}_high']:.2f}]"
@@ -178,7 +189,7 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     Parameters
     ----------
     frames : dict
-        {scale: verdict table}.
+        {scale: verdict table}; a verdict table has a row a claim and corpus.
     root : Path
         Root of the repository.
 
@@ -216,7 +227,7 @@ def covered(place: str, root: Path) -> str:
     Parameters
     ----------
     place : str
-        Our table, `NOTEBOOK/TABLE`; empty for a picture without numbers.
+        Our table, such as `01_overlap/table1`; empty for a picture without numbers.
     root : Path
         Root of the repository.
 
@@ -240,7 +251,8 @@ def coverage_block(template: dict, root: Path) -> str:
     Parameters
     ----------
     template : dict
-        `nbs/readme.toml`, parsed: `coverage` is {paper: {item: our table}}.
+        `nbs/readme.toml`, parsed: `coverage` is {letter of a paper: {item: our table}}, such as
+        `{"K": {"T1": "01_overlap/table1"}}`; the table is empty where only a picture is drawn.
     root : Path
         Root of the repository.
 
@@ -346,7 +358,9 @@ def citation(root: Path) -> str:
 
 
 def refresh_mirror(root: Path | None = None) -> list[Path]:
-    """Copy the repository's address from `settings.ini`, where nbdev has it, to `pyproject.toml`.
+    """Copy the repository's address from `settings.ini` to `pyproject.toml`.
+
+    nbdev 3 reads `pyproject.toml`; `settings.ini` is the one place that is edited.
 
     Parameters
     ----------
@@ -406,7 +420,7 @@ def readme_text(text: str, root: Path) -> str:
     Parameters
     ----------
     text : str
-        README.md as it is. A block stands between two HTML comments with its name.
+        README.md as it is. A block stands between two HTML comments with its name (`replace_block`).
     root : Path
         Root of the repository.
 

@@ -149,40 +149,46 @@ def runs_behind(tables: pd.DataFrame) -> set[str]:
 def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]:
     """Short ids of the runs behind reference tables that today's grid does not ask for.
 
+    A notebook's grid is all the table entries that it wants: row, column and seed, each with the
+    runs that its number is read from.
+
     Parameters
     ----------
     tables : pd.DataFrame
-        Reference tables, tidy.
+        Reference tables (committed results), with the column `run_ids`.
     cells : Iterable[TableEntry]
         Today's grid.
     """
-    # many entries read one run: each is asked for its id once
+    # tables state the id of an entry's first run; many entries read one run, whose id is slow
     runs = dict.fromkeys(cell.runs[0] for cell in cells)
     with one_look():
         return runs_behind(tables) - {run_id(run)[:12] for run in runs}
 
 
 def cells_of(notebook: str, **values) -> list[TableEntry]:
-    """The table entries of an experiment.
+    """The grid of a notebook: the table entries that it wants, from `cells` of its module.
 
     Parameters
     ----------
     notebook : str
-        File name of the notebook, without suffix.
+        File name of the notebook, without suffix, such as `01_overlap`.
     **values
-        Parameters of the notebook; those that its `cells` takes are passed on.
+        Parameters of the notebook, such as `scale="laptop"`; those that the function `cells` of its
+        module has no argument for are left out.
 
     Returns
     -------
     list[TableEntry]
+        Each with its row, column and seed, and the runs that its number is read from.
     """
+    # `01_overlap` is the notebook of the module `experiments.overlap`
     cells = import_module(f"xlingual_nb.experiments.{notebook[3:]}").cells
     return cells(**{name: values[name] for name in signature(cells).parameters if name in values})
 
 
 def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableEntry]:
-    """Today's whole grid on the one corpus of reference tables, with as many seeds as any of
-    their numbers.
+    """Today's grid (all table entries) of a notebook on the corpus of its reference tables, with as
+    many seeds as any of their numbers has.
 
     Parameters
     ----------
@@ -191,7 +197,7 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
     scale : str
         Name of the scale, such as `laptop`.
     tables : pd.DataFrame
-        Reference tables, tidy.
+        Reference tables of one corpus, with the columns `corpus` and `n_seeds`.
 
     Returns
     -------
@@ -202,8 +208,10 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a128b826
 def describe_outdated(reference: Kept) -> str:
-    """How many runs behind the reference tables today's grid no longer asks for, as a sentence;
-    empty where it is none.
+    """How many runs behind the reference tables today's grid (the table entries that the notebook
+    wants) no longer asks for, as a sentence; empty where it is none.
+
+    So it is after a change of a spec: of a size, or of how a paper's recipe is read.
 
     Parameters
     ----------
@@ -253,7 +261,12 @@ def seeds_by_cell(cells: Iterable) -> pd.Series:
     Parameters
     ----------
     cells : Iterable
-        Table entries, or rows of observations.
+        Table entries, or rows of a table of values by seed.
+
+    Returns
+    -------
+    pd.Series
+        Indexed by (table, row, column).
     """
     frame = pd.DataFrame(
         [(c.table, c.row, c.column, c.seed) for c in cells], columns=[*ADDRESS, "seed"]
@@ -269,7 +282,7 @@ def lost_entries(
     Parameters
     ----------
     tables : pd.DataFrame
-        Reference tables of one corpus, tidy.
+        Reference tables of one corpus: a row a number, with `n_seeds` and `run_ids`.
     replacement : Iterable
         New table entries, or new values by seed.
     today : list[TableEntry]
@@ -297,7 +310,7 @@ def lost_entries(
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a68816f4
 def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
-    """Refuse to replace the reference results of a corpus by fewer rows or fewer seeds.
+    """Refuse to replace the reference results of a corpus by ones with fewer rows or seeds.
 
     Parameters
     ----------
@@ -318,6 +331,7 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     study = study[study.corpus == corpus]
     if study.empty:
         return
+    # entries that the notebook no longer wants may go
     grid = current_grid(reference.notebook, reference.scale, study)
     lost = lost_entries(study, replacement, grid)
     if lost.empty:
@@ -339,8 +353,10 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
 # %% ../../nbs/lib/8090_reference_results.ipynb #4f34b1b4
 @dataclass(frozen=True)
 class OutputFolders:
-    """Where a notebook's own runs are, and where its tables, verdicts and pictures go; `reference` is
-    what is kept at the same scale.
+    """Where a notebook's runs are, and where its tables, verdicts and pictures go.
+
+    With `keep` they replace the reference results (committed tables) at the same scale, which are
+    `reference`; else they go into a folder that git ignores.
     """
 
     scale: str
@@ -383,7 +399,8 @@ def output_folders(
     keep : bool
         Write into the reference results.
     yours : bool
-        Whether the study has languages, texts or a reading other than the reference study's.
+        Whether the study has other languages, texts or readings (ways to read a recipe that a paper
+        leaves open) than the reference study's.
 
     Raises
     ------
@@ -435,15 +452,20 @@ def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> Non
 
 
 def corpus_of(cells: list[TableEntry], values: dict) -> str:
-    """The corpus that a notebook's parameters stand for, of entries that have been found for
-    them.
+    """The corpus of a notebook's table entries: its parameter `corpus` or, where that is `auto`,
+    the default of their paper at this scale.
 
     Parameters
     ----------
     cells : list[TableEntry]
         Table entries: row, column and seed, with the runs and the metric of each.
     values : dict
-        Parameters of the notebook, by name.
+        Parameters of the notebook, such as `{"scale": "laptop", "corpus": "auto"}`.
+
+    Returns
+    -------
+    str
+        Such as `bible`; `micro`, the made-up languages, where no paper names a corpus.
     """
     study = study_name(cells[0].paper) if cells else ""
     corpus = values.get("corpus", "auto")
@@ -462,13 +484,13 @@ def write_results(
 ) -> pd.DataFrame:
     """Write the results of a notebook: values by seed (`seeds.csv`), a file a table, and verdicts.
 
-    Verdicts are corrected over all claims of a paper, so that those of all notebooks at this scale
-    are written again.
+    p values are corrected for the number of all claims of a paper, which several notebooks share:
+    the verdicts of all notebooks at this scale are written again.
 
     Parameters
     ----------
     observations : pd.DataFrame
-        Values by seed.
+        Values by seed: a row a table entry and seed (`tables.OBSERVED`).
     at : OutputFolders
         Where the notebook's runs and results are.
     claims : Iterable[Claim], optional
@@ -476,7 +498,8 @@ def write_results(
     recorded : iterable of str
         Other notebooks whose values by seed the claims need as well.
     reading : str, optional
-        Other reading of the paper, with which the files' names end, such as `-released`.
+        End of the files' names where a recipe is read in another way than by default, such as
+        `-released` for that of the paper's code. Its verdicts are returned and not written.
 
     Returns
     -------
@@ -517,12 +540,12 @@ def write_results(
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
-    """Write a result table, and print where it had more numbers before.
+    """Write a result table as CSV, and print on which corpora it had more numbers before.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        Means over seeds, a row a number (`report.tables.tidy`).
     folder : Path
         Folder of the notebook's tables.
     name : str

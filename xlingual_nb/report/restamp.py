@@ -45,6 +45,8 @@ def reference_files(root: Path) -> list[Path]:
 def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list[tuple]:
     """Fingerprints of the code that would make a notebook's reference values on one corpus today.
 
+    A value's address is its `ADDRESS_COLUMNS`: paper, table, row, column, seed and so on.
+
     Parameters
     ----------
     reference : Kept
@@ -57,7 +59,8 @@ def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list
     Returns
     -------
     list of tuple
-        Rows of `record`: scale, notebook, corpus, address of the value, fingerprint, stages.
+        Rows of `record`: scale, notebook, corpus, the parts of the value's address, fingerprint,
+        and the names of the stages (kinds of run) behind it with blanks between.
     """
     corpus = study.corpus.iloc[0]
     today = current_grid(reference.notebook, reference.scale, study)
@@ -72,9 +75,9 @@ def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list
 
 
 def record(root: Path, tell=print) -> pd.DataFrame:
-    """Record the fingerprint of the code that would make each reference value today.
+    """The fingerprint of the code that would make each reference value today.
 
-    To be called before a change of code, so that `stamp` knows afterwards which values the code
+    It is called before a change of code, so that `stamp` knows afterwards which values the code
     just before the change had made. Corpora whose text or encoder is not here are left out.
 
     Parameters
@@ -87,12 +90,13 @@ def record(root: Path, tell=print) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a value that today's grids ask for: `KEYS`, `made`, and the names of all `stages`
-        behind it.
+        A row a value that the notebooks still want: `KEYS`, which say where it stands, `made`, the
+        fingerprint, and the names of all `stages` (kinds of run) behind it.
     """
     rows = []
     for path in reference_files(root):
-        reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
+        # results/SCALE/NOTEBOOK/seeds.csv
+        reference = Kept(notebook=path.parent.name, scale=path.parent.parent.name, root=Path(root))
         # values whose code was never recorded cannot be stamped
         seeds = tables.read_seeds(path)
         seeds = seeds[tables.is_known(seeds.made)]
@@ -123,15 +127,17 @@ def stages_in_order(specs: list) -> list[str]:
 
 
 def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str, str]:
-    """Prove that today's code makes the same runs as before: make `runs` of every stage of a store
-    again and compare them byte for byte.
+    """Prove that today's code makes the same runs as before: make some runs of every stage of a
+    store again, and compare them byte for byte.
 
-    The stale runs of an equal stage count as up to date from then on.
+    The stale runs of a stage (made by earlier code) count as up to date once those that were made
+    again came out equal.
 
     Returns
     -------
     dict
-        {stage: "equal" or why it is not}; a stage without stale runs needs no proof and is equal.
+        {stage: "equal" or why it is not}, such as `{"pretrain": "equal"}`; a stage without stale
+        runs needs no proof and is equal.
     """
     specs = list(known_specs(store)[0].values())
     outcome = {}
@@ -152,19 +158,19 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
 
 # %% ../../nbs/lib/8100_restamp.ipynb #27607f2f
 def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd.DataFrame:
-    """Write today's code fingerprints over those of an earlier code, where all stages behind a
-    value are proved equal.
+    """Write today's code fingerprints into the reference results, over those of the code before a
+    change, where all stages behind a value are proved to make the same bytes.
 
     Parameters
     ----------
     root : Path
         The clone whose `results/**/seeds.csv` are rewritten.
     recorded : DataFrame
-        What `record` gave under the earlier code.
+        What `record` returned before the change.
     equal : set of str
         The stages of which runs made again came out equal.
     tell : callable, default print
-        As in `record`: values on corpora that are not here keep their digests.
+        As in `record`: values on corpora that are not here keep their fingerprints.
 
     Returns
     -------

@@ -55,10 +55,10 @@ def _digest(content) -> str:
 def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
     """Fingerprint of all that makes the number of each table entry today, as twelve characters.
 
-    It covers the entry's runs and all that they are made from, with every field of their specs
-    and the code of their stages; and how the number is read off them. The id of the first run,
-    which covers its data, stands beside the fingerprint in `seeds.csv`; ids of further runs are
-    part of it.
+    A number can be reused while its fingerprint is the same. It covers the entry's runs and all
+    that they are made from, with every field of their specs and the code of their stages; and how
+    the number is read off them. Data are covered by run ids: that of the first run stands beside
+    the fingerprint in `seeds.csv`, those of further runs are part of it.
 
     Parameters
     ----------
@@ -108,8 +108,10 @@ HELD = [*tables.OBSERVED, "step", "made"]
 
 
 def all_reference_values(reference: Kept, corpus: str) -> pd.DataFrame:
-    """Reference values by seed at a scale on a corpus whose code is recorded: the notebook's own,
-    then those of the others.
+    """Reference values by seed at a scale on a corpus, of all notebooks, if the code that made them
+    is recorded.
+
+    The notebook's own come first: of equal values that several notebooks have, the first is taken.
 
     Parameters
     ----------
@@ -127,14 +129,15 @@ def all_reference_values(reference: Kept, corpus: str) -> pd.DataFrame:
 
 
 def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFrame:
-    """Values of table entries that are a difference of two metrics, from reference values of both.
+    """Values of table entries that are a difference of two metrics of a run, from reference values
+    of both.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries; those without a difference (`minus`) are passed over.
+        Table entries; one of `metric` less `minus` is a difference, others are passed over.
     numbers : pd.DataFrame
-        Reference values with fingerprint (`made`) and `run_id`.
+        Reference values, with the columns `made` (fingerprint of the code), `run_id` and `value`.
 
     Returns
     -------
@@ -146,7 +149,7 @@ def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFr
         return numbers[:0]
 
     # A value is found by its fingerprint and run, whatever table it was written into.
-    runs = [address(c)[-1] for c in cells]
+    runs = [address(c)[-1] for c in cells]  # an address ends in the id of the run
     recorded = numbers.set_index(MADE).value
 
     def values_of(entries):
@@ -176,7 +179,7 @@ def matching_reference_values(
     Returns
     -------
     pd.DataFrame
-        Values by seed, under the labels of these entries.
+        Values by seed, columns `HELD`, under the table, row and column of these entries.
     """
     cells = list(cells)
     if not cells:
@@ -193,8 +196,8 @@ def matching_reference_values(
 
 
 def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str) -> pd.DataFrame:
-    """To `keep`, the reference values that need not be made again (`matching_reference_values`);
-    else without rows.
+    """The reference values that need not be made again (`matching_reference_values`); without rows
+    unless the results are to replace the reference results (`keep`).
 
     Parameters
     ----------
@@ -209,8 +212,8 @@ def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str)
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b0000c
 def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
-    """Table entries of today's grid whose reference values are still those of today's code, specs
-    and data.
+    """The table entries of a notebook whose reference values are still those that today's code,
+    specs and data would give.
 
     Parameters
     ----------
@@ -236,8 +239,8 @@ def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
 
 
 def with_kept(cells: list[TableEntry], at: OutputFolders, corpus: str) -> list[TableEntry]:
-    """The table entries and, to `keep`, those reference entries beside them that stay as they
-    are.
+    """Table entries of a study and, if it is to replace the reference results (`keep`), the
+    reference entries that stay as they are.
 
     Parameters
     ----------
@@ -276,9 +279,10 @@ def check_keep(source: Path, values: dict) -> None:
     Raises
     ------
     InputError
-        If it has languages, texts or a reading of its own, or would have less.
+        If it has other languages, texts or readings (ways to read a recipe that a paper leaves
+        open) than the reference study, or would leave fewer rows or seeds.
     """
-    # parameters with which the study is another one: languages, texts, reading
+    # parameters with which the study is another one
     defaults = default_values(source)
     notebook = source.stem
     changed = [name for name in PERSONAL if values.get(name) != defaults.get(name)]
@@ -312,8 +316,10 @@ def missing_entries(cells: list[TableEntry], reusable: pd.DataFrame) -> list[Tab
 
 
 def consistent_values(cells: list[TableEntry], reusable: pd.DataFrame, store) -> pd.DataFrame:
-    """The reusable values without those of runs that another entry reads from the store: all
-    numbers of one run are from one making.
+    """The reusable values, without those of runs that were made again in the store.
+
+    A run is made again where one of its numbers has no reusable value. Its other numbers are then
+    read from the store too, so that all numbers of one run are from the same making.
 
     Parameters
     ----------

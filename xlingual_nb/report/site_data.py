@@ -37,7 +37,7 @@ CELL = [
 
 
 def step_of(row: NamedTuple) -> int | None:
-    """The step of training that a number is of; none for one that is not of a curve.
+    """The step of training that a number is of; None for one that is not of a curve.
 
     Parameters
     ----------
@@ -49,12 +49,13 @@ def step_of(row: NamedTuple) -> int | None:
     int | None
     """
     step = getattr(row, "step", None)
-    return None if step is None or step != step else int(step)
+    is_missing = step is None or step != step  # NaN is not equal to itself
+    return None if is_missing else int(step)
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A result table of a study: its values, each on a line of a CSV file."""
+    """A result table of a study, a CSV file; `name` is as `table1`, `is_user` for a user's own."""
 
     scale: str
     notebook: str
@@ -66,6 +67,7 @@ class ResultTable:
     def lines(self) -> list[tuple[int, NamedTuple]]:
         """Its rows, each with the number of its line in the file."""
         rows = self.frame.astype(object).itertuples(index=False)
+        # lines count from 1, and the first has the names of the columns
         return [(at + 2, row) for at, row in zip(self.frame.index, rows)]
 
     @property
@@ -86,7 +88,10 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class FigureNote:
-    """A figure and what its note says of it."""
+    """A figure and what its note says of it, the JSON file that a notebook writes beside it.
+
+    `path` is as `figures/07_laboratory-table1-laptop-bible.png`; `runs` are short ids.
+    """
 
     path: Path
     caption: str
@@ -192,8 +197,8 @@ class Study:
 
     @cached_property
     def compared(self) -> pd.DataFrame:
-        """Exploratory and confirmed verdicts side by side (`COMPARED`); no rows where a file of them is
-        damaged.
+        """Exploratory verdicts beside those on fresh seeds, columns `COMPARED`; no rows where a file
+        of them is damaged.
         """
         try:
             return compared_verdicts(self.root)
@@ -225,7 +230,11 @@ class Study:
 
     @cached_property
     def lines_of(self) -> dict[tuple[str, str, str, str], list]:
-        """All numbers that are not of a curve: {(paper, table, row, column): [(table, line, row)]}."""
+        """All numbers that are not of a curve: {(paper, table, row, column): [(table, line, row)]}.
+
+        A value names the result table, the line of its file and the row there: one a corpus and
+        scale.
+        """
         lines = defaultdict(list)
         for table in (t for t in self.tables if not t.has_steps):
             for line, row in table.lines:
@@ -260,7 +269,7 @@ class Study:
 
     @cached_property
     def seeds_of(self) -> dict[tuple, list]:
-        """Values by seed of each number, `[seed, value, run]`, by scale, notebook, `CELL` and step."""
+        """Values by seed of each number: {(scale, notebook, *CELL, step): [[seed, value, run]]}."""
         seeds = defaultdict(list)
         for v in self.seeds.astype(object).itertuples(index=False):
             cell = tuple(getattr(v, name) for name in CELL)
@@ -345,11 +354,13 @@ class Item:
     Parameters
     ----------
     paper : str
+        Such as `k2020`.
     name : str
-        As `T4`, `F1`.
+        Kind and number: `T4` is Table 4, `F1` Figure 1.
     notebook : str
+        That re-runs it, such as `01_overlap`.
     table : str
-        Name of the result table; empty where only a picture is drawn.
+        Name of the result table, such as `table1`; empty where only a picture is drawn.
     """
 
     paper: str
@@ -369,7 +380,7 @@ class Item:
 
     @property
     def own_name(self) -> str:
-        """Name that a result table or figure of it has: `table4`."""
+        """The name that our result table or figure has if it is named after the paper's: `table4`."""
         return self.title.lower().replace(" ", "")
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000b
@@ -416,30 +427,33 @@ def items(root: Path) -> list[Item]:
     Returns
     -------
     list[Item]
-        As `nbs/readme.toml` has them; empty where it is missing.
+        From `nbs/readme.toml`, in its order; empty where the file is missing.
     """
+    # the file has, by the letter of a paper, `T1 = "01_overlap/table1"`: the notebook and table that
+    # stand for its Table 1; and of each notebook, in words, `reproduces = "K Table 1"`
     path = root / "nbs/readme.toml"
     if not path.is_file():
         return []
     template = tomllib.loads(path.read_text(encoding="utf-8"))
 
-    # items without a table of ours, such as pictures: their notebook says so in words
+    # {("K", "T1"): "01_overlap"}: for pictures, which have no table that would name the notebook
     notebook_of_item = {}
     for entry in template["notebook"]:
         notebook_of_item |= dict.fromkeys(reproduced_items(entry["reproduces"]), entry["name"])
 
-    items = []
+    published_items = []
     for letter, our_tables in template["coverage"].items():
         for name, our_table in our_tables.items():
             notebook, _, table = our_table.partition("/")
             notebook = notebook or notebook_of_item.get((letter, name), "")
-            items.append(Item(LETTERS[letter], name, notebook, table))
-    return items
+            item = Item(paper=LETTERS[letter], name=name, notebook=notebook, table=table)
+            published_items.append(item)
+    return published_items
 
 
 def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
-    """The figures that show an item: those named after it, else those about claims that its table
-    decides.
+    """Our figures of a published table or figure: those named after it or, where there are none,
+    those about the claims (sentences of a paper, with tests) that are tested on its table.
 
     Parameters
     ----------
@@ -453,9 +467,12 @@ def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
     list[FigureNote]
     """
     near = [f for f in figures if f.notebook == item.notebook]
+    # the name that the paper gives it comes before that of the table that stands for it
     for name in (item.own_name, item.table):
         if named := [f for f in near if f.stem == name]:
             return named
-    table_of = {c.id: {test.table for test in c.tests} for c in published.claims()}
+
+    # {claim: tables that it is tested on}
+    tables_of_claim = {c.id: {test.table for test in c.tests} for c in published.claims()}
     names = {item.table, item.own_name} - {""}
-    return [f for f in near if any(names & table_of.get(c, set()) for c in f.claims)]
+    return [f for f in near if any(names & tables_of_claim.get(c, set()) for c in f.claims)]
