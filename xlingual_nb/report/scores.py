@@ -74,13 +74,14 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a paper, scale and corpus, a column a verdict; `claims` is their sum.
+        A row a paper, scale and corpus, a column a verdict with its number of claims, such as
+        `reproduced`; `claims` is their sum.
     """
     keys = [name for name in ("paper", "scale", "corpus") if name in verdicts]
     by_group = verdicts.groupby(keys, sort=False, dropna=False)["verdict"]
     counts = by_group.value_counts().unstack(fill_value=0)
 
-    # all verdicts that there are, in their usual order; then any of an earlier version
+    # `MARKS` has all verdicts in their usual order; a file of an earlier version may have others
     others = [name for name in counts.columns if name not in MARKS]
     counts = counts.reindex(columns=[*MARKS, *others], fill_value=0)
     return counts.assign(claims=counts.sum(axis=1)).reset_index().rename_axis(None, axis=1)

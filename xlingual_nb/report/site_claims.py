@@ -323,7 +323,8 @@ def values_behind(claim: Claim, study: Study) -> str:
     str
         Each of our values links to its runs; empty where none was run.
     """
-    # each value once, in the order of the tests: a dictionary is an ordered set here
+    # {(paper, table, row, column): None}: each value once, in the order of the tests. A test
+    # compares rows `plus` with rows `minus`, which may also be a baseline's name or nothing.
     compared = {}
     for test in claim.tests:
         minus = test.minus if isinstance(test.minus, tuple) else ()
@@ -348,15 +349,16 @@ def values_behind(claim: Claim, study: Study) -> str:
 
 
 def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
-    """The verdicts on a claim on exploratory and on fresh seeds, a row a corpus, as an HTML table;
-    empty for a claim that no plan names.
+    """The verdicts on a claim on exploratory seeds and on fresh ones (that nobody has looked at), a
+    row a corpus, as an HTML table; empty for a claim that no plan names.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper, with its statistical tests.
     compared : pd.DataFrame
-        Exploratory and fresh verdicts (`confirmation_outcomes.compared_verdicts`).
+        Verdicts on both (`confirmation_outcomes.compared_verdicts`), a row a claim and corpus: in
+        `exploratory` and `confirmed`, and the planned number of seeds `n` with its `power`.
 
     Returns
     -------
@@ -376,16 +378,17 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
 
 
 def history(claim: Claim) -> str:
-    """How the test of a claim was changed after results had been seen.
+    """How the test of a claim was changed after results had been seen, as an HTML table or sentence.
 
     Parameters
     ----------
     claim : Claim
-        A claim of a paper, with its statistical tests.
+        A claim of a paper; each of `amended` has a day, a reason and the verdict before.
 
     Returns
     -------
     str
+        HTML.
     """
     if not claim.amended:
         return paragraph("The test stands as it was first written down.")
@@ -397,7 +400,8 @@ def history(claim: Claim) -> str:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000010
 def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultTable]:
-    """The result tables that a figure shows: the one of its name, else all of its notebook.
+    """The result tables that a figure shows: the one of its name, else all of its notebook at its
+    scale.
 
     Parameters
     ----------

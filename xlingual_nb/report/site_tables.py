@@ -30,16 +30,17 @@ SOURCES = ("ours", "reference", "published")
 
 
 def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """The standard deviations that a paper prints beside its values, by row and column.
+    """The standard deviations that a paper prints beside its values.
 
     Parameters
     ----------
     frame : pd.DataFrame
-        Rows of a result table, tidy.
+        Rows of a result table, of which only `paper` and `table` are read.
 
     Returns
     -------
     dict[tuple[str, str], float]
+        {(row, column): standard deviation}; NaN where none is printed.
     """
     sds = {}
     for paper, table in tables.published_tables(frame):
@@ -79,7 +80,8 @@ def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
 
 
 def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
-    """The same cells of the reference results.
+    """Cells with the reference results (the committed values) of the rows and columns of a user's
+    table.
 
     Parameters
     ----------
@@ -91,6 +93,7 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
     Returns
     -------
     dict
+        {(row, column, "reference"): HTML}, as of `table_cells`.
     """
     keys = ["paper", "table", "row", "column", "corpus"]
     shared = part[keys].merge(reference)
@@ -106,7 +109,7 @@ def table_head(columns: dict[str, list[str]]) -> list[str]:
     Parameters
     ----------
     columns : dict[str, list[str]]
-        Sources shown under each column of the paper: `ours`, `published`.
+        {column of the paper: sources shown under it}, such as `{"µ": ["ours", "published"]}`.
 
     Returns
     -------
@@ -215,7 +218,7 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     Returns
     -------
     list[tuple[str, pd.DataFrame]]
-        Captions and rows; those with the most published values first.
+        (caption, rows); those with the most published values first.
     """
     frame = table.frame[table.frame.paper == paper] if paper else table.frame
     keys = ["paper", "table", "corpus"]

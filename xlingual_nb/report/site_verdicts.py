@@ -71,7 +71,8 @@ def comparison_in_words(test: Comparison) -> str:
     Parameters
     ----------
     test : Comparison
-        A test of a claim: the rows and column that it compares, and its margin.
+        A test of a claim: `plus` and `minus` are the rows of a table that it compares, `column` and
+        `minus_column` their columns. `minus` may name a baseline in place of rows.
     """
     column = column_name(test.column)
     plus = listed_rows(test.plus)
@@ -108,6 +109,7 @@ def describe_test(test: Comparison) -> str:
         "below": f"lies below {signed(test.margin)}",
         "within": f"lies within ±{signed(test.margin)}",
     }
+    # a net test takes from each row what its own baseline reaches
     net = ", each row above its baseline," if test.net else ""
     return f"{table_title(test.table)}: {comparison_in_words(test)}{net} {bound[test.test]}"
 
@@ -171,7 +173,7 @@ def drawn_values(rows: list) -> list[float]:
         values += [row.effect, row.low, row.high, row.published, row.margin]
         if row.test == "within":
             values.append(-row.margin)
-    return [value for value in values if value == value]
+    return [value for value in values if value == value]  # NaN, which is not equal to itself, goes
 
 
 def drawn_ticks(low: float, high: float) -> list[float]:
@@ -216,6 +218,7 @@ def interval_picture(rows: list, claim: str, unit: str) -> str:
     span = (high - low) or 1.0
 
     def position(value: float) -> float:
+        """Horizontal position of a value, in pixels."""
         return round(EDGE + (value - low) / span * (WIDTH - 2 * EDGE), 1)
 
     # the line of zero, a line a corpus, and the numbers beneath

@@ -61,8 +61,9 @@ def index_entry(spec) -> dict:
     Returns
     -------
     dict
-        `spec`, in which a run that is read is `{"run": short id}`; and digests of the `data` that
-        the run reads itself, if any.
+        `spec`, such as `{"is": stage, "seed": 0, "model": {"run": "029728cc7638"}}`, in which a run
+        that is read is replaced by its short id; and `data`, {name: digest} of the files that the
+        run reads itself, if any.
     """
     inputs = parents(spec)
     short_ids = {canonical(parent): run_id(parent)[:SHORT] for parent in inputs}
@@ -74,7 +75,8 @@ def index_entry(spec) -> dict:
             return [with_ids(member) for member in value]
         if not isinstance(value, dict):
             return value
-        if value["is"] in stages:  # may be the spec of a run
+        # `is` is the class of a part: where it is a stage's name, the part may be the spec of a run
+        if value["is"] in stages:
             short = short_ids.get(json_text(value))
             if short:
                 return {"run": short}
@@ -381,6 +383,7 @@ def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
     root : Path
         Root of the repository.
     scale, notebook, corpus : str
+        Such as `laptop`, `01_overlap` and `bible`.
 
     Returns
     -------
@@ -395,13 +398,15 @@ def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
 
 
 def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, object]:
-    """The runs of today's grid that the reference results of a notebook on a corpus come from.
+    """The runs of a notebook's grid (the table entries that it wants today) on a corpus, with as many
+    seeds as its reference results have.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     scale, notebook, corpus : str
+        Such as `laptop`, `01_overlap` and `bible`.
 
     Returns
     -------
@@ -413,7 +418,7 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     InputError
         If the corpus is not in the data folder.
     """
-    study = Kept(notebook, scale, Path(root)).tables()
+    study = Kept(notebook=notebook, scale=scale, root=Path(root)).tables()
     with one_look():
         cells = current_grid(notebook, scale, study[study.corpus == corpus])
         return {run_id(spec)[:SHORT]: spec for spec in unique_runs(cells)}

@@ -87,7 +87,7 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
     except InputError as error:
         reasons = {path.stem: str(error)}
 
-    # a notebook of several tables has the parameter `only`
+    # a notebook of several tables has the parameter `only`: `1` runs table 1 alone
     module = import_module(f"xlingual_nb.experiments.{path.stem[3:]}")
     names = getattr(module, "FIGURES", None) or getattr(module, "TABLES", ())
     if values.get("only") != "all" or not names:
@@ -105,7 +105,7 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
 
 
 def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, str]:
-    """Specs of some notebooks, and the runs of each of their table rows.
+    """Specs of the runs that some notebooks want, and which of them each of their table rows needs.
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
     Returns
     -------
     tuple[list, dict, dict, str]
-        Specs; run ids by row; by notebook, why it cannot be planned; and the store that the
-        parameters name.
+        Specs; {(notebook, paper, table, row): run ids}; {notebook: why it cannot be planned}; and
+        the store that the parameters name.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def study_costs(
         opened_store = open_store(store or own_store, blank=True)
         nodes = missing_nodes(specs, StoreView(opened_store, code_behind(specs)))
 
-        # the dearest table rows, in FLOP and in hours of the last machine
+        # the dearest table rows, each of more than a thousandth of all, in hours of the last machine
         costs = row_costs(nodes, runs_of_row)
         dearest = costs[costs > costs.sum() / 1000][:DEAREST]
         machine = table.machines[-1]

@@ -65,13 +65,18 @@ def claims_of(notebook: str, *papers: str) -> list[published.Claim]:
 
 # %% ../../nbs/lib/8060_study_verdicts.ipynb #8055a007
 def study_variances(seeds) -> dict[tuple[str, str], dict]:
-    """The typical variances (`tables.typical_variances`) of each paper on each corpus.
+    """The variance over seeds that each column of a paper's tables typically has on a corpus.
 
     Parameters
     ----------
     seeds : DataFrame
         Values by seed of all notebooks; of models that two notebooks made, those that come first
         count.
+
+    Returns
+    -------
+    dict
+        {(paper, corpus): variances}, as of `tables.typical_variances`.
     """
     cell = ["paper", "corpus", "table", "row", "column", "seed", "step"]
     parts = seeds.drop_duplicates(cell).groupby(["paper", "corpus"])
@@ -110,12 +115,12 @@ def examined_claims(
     home : Path
         Results of the scale, such as `results/laptop`; its name is the scale's.
     notebook : str
-        A notebook whose claims are given here, and not asked of its module.
+        A notebook whose claims are given here, and not looked up in its module.
     claims, related
-        Of that notebook (`notebook_claims`).
+        Its claims, and the other notebooks whose values they need (`notebook_claims`).
     reading : str
-        Other reading of the paper: ends the name of that notebook's file of values, and of those
-        that it needs beside it.
+        End of the names of its files and of those that it needs, where a paper's recipe is read in
+        another way than by default: `-released` is `seeds-released.csv`.
 
     Returns
     -------
@@ -130,7 +135,7 @@ def examined_claims(
     typical = study_variances(pd.concat(seeds_by_notebook.values()))
 
     examined = {}
-    seen = set()
+    seen = set()  # {(claim, corpus)}: the first notebook that has a claim's values examines it
     for name, seeds in seeds_by_notebook.items():
         if name == notebook:
             claims_here, needed = list(claims), related
@@ -140,6 +145,7 @@ def examined_claims(
             continue
 
         # with the values of other notebooks that these claims compare
+        # these lie in files of the same name, in the other notebooks' folders
         needed_files = [Path(home, other, files[name].name) for other in needed]
         needed_seeds = [tables.read_seeds(path) for path in needed_files if path.is_file()]
         values = pd.concat([seeds, *needed_seeds])

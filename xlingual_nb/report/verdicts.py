@@ -97,9 +97,9 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Results of the claim's tests.
+        Result of each test of the claim: effect, its distance from the bounds, spread over seeds.
     levels : Levels
-        Significance levels that Holm's correction leaves to the claim.
+        Significance levels that Holm's correction for many claims leaves to this one.
 
     Returns
     -------
@@ -109,9 +109,10 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     """
 
     def seeds_for(o, distances, level):
+        """Seeds that a test needs if its effect lies so far beyond its bounds; None if too many."""
         return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
 
-    # A distance below 0 is the observed effect beyond its margin, on the wrong side. One such test
+    # A distance below 0: the observed effect is on the wrong side of its margin. One such test
     # refutes the claim (Bonferroni over its tests), while all must pass to confirm it.
     failing = [o for o in outcomes if min(o.distances()) <= 0]
     if failing:
@@ -134,8 +135,10 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
 # %% ../../nbs/lib/8050_verdicts.ipynb #7331151c
 @dataclass(frozen=True)
 class Corrected:
-    """p of a claim for and against, Holm-adjusted within its family, and the levels that this
-    leaves to it.
+    """p values of a claim, Holm-adjusted over its family (the claims that are corrected together).
+
+    `p` is for the claim, `against` for its contrary; `levels` are the significance levels that the
+    correction leaves to them.
     """
 
     p: float
@@ -144,7 +147,7 @@ class Corrected:
 
 
 def decide(examined, corrected) -> tuple[str, str]:
-    """Verdict on a claim and a note on it, from its Holm-corrected p for and against.
+    """Verdict on a claim and a note on it, from its Holm-corrected p values for and against it.
 
     Parameters
     ----------
@@ -175,7 +178,8 @@ def decide(examined, corrected) -> tuple[str, str]:
 
 
 def side_of(examined, verdict) -> str:
-    """Side of the p that is shown: as was decided, else where the effect lies.
+    """Which p of a claim is shown, that for or that against it: as was decided, else by where the
+    effect lies.
 
     Parameters
     ----------
@@ -197,8 +201,10 @@ def side_of(examined, verdict) -> str:
 
 
 def deciding(outcomes, side) -> int:
-    """Index of the test that decides: for a claim the weakest, against it the strongest; tests
-    without an interval only where there is no other.
+    """Index of the test of a claim that decides, whose effect and p are shown.
+
+    A claim holds if all of its tests pass, so that for it the weakest decides, with the largest p;
+    against it the strongest. A test without an interval decides only where there is no other.
 
     Parameters
     ----------
@@ -208,10 +214,11 @@ def deciding(outcomes, side) -> int:
         `for` or `against` the claim.
     """
 
-    def doubt(o):
+    def weight(o):
+        """The test with the largest weight decides; one without p comes last."""
         return -o.p_against if side == "against" else np.nan_to_num(o.p, nan=-1)
 
-    return max(range(len(outcomes)), key=lambda i: doubt(outcomes[i]), default=0)
+    return max(range(len(outcomes)), key=lambda i: weight(outcomes[i]), default=0)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #e34cb510
 def powers(examined, levels: Levels) -> dict[str, float]:
@@ -223,6 +230,11 @@ def powers(examined, levels: Levels) -> dict[str, float]:
         A claim with the results of its tests, before the correction for many claims.
     levels : Levels
         Significance levels that Holm's correction leaves to the claim.
+
+    Returns
+    -------
+    dict
+        Columns `power_published` and `power_observed` of the verdict table.
     """
     claim = examined.claim
     outcomes = examined.outcomes
@@ -262,7 +274,8 @@ def shown_effect(examined, at) -> dict:
 def verdict_row(examined, corrected) -> dict:
     """The row of the verdict table of a claim on a corpus.
 
-    A claim can have several tests: the row has effect, margin and p of the one that decides.
+    A claim (a sentence of a paper) can have several statistical tests: the row has effect, margin
+    and p of the one that decides.
 
     Parameters
     ----------
@@ -312,7 +325,7 @@ def verdict_row(examined, corrected) -> dict:
     if verdict == INCONCLUSIVE and not np.isnan(examined.p):
         row |= powers(examined, corrected.levels)
 
-    # the same test on the numbers that the paper prints
+    # the same test on the numbers that the paper prints, where it prints them all
     printed = outcome(replace(decisive, look_up=published_values(claim.paper)))
     if not printed.missing:
         row["published"] = printed.as_effect(printed.estimate.value)
@@ -320,7 +333,8 @@ def verdict_row(examined, corrected) -> dict:
 
 
 def rows_shown(test, n_tests: int) -> str:
-    """What the effect of a verdict row is of, as text; empty where a claim has one plain test.
+    """What the effect in a row of the verdict table is of, such as `over 8 rows` (a correlation) or
+    `shown: µ of 8 shift-special` (one of several tests); empty where a claim has one plain test.
 
     Parameters
     ----------
@@ -353,7 +367,7 @@ def correct(examined) -> list[Corrected]:
     Parameters
     ----------
     examined : sequence of Examined
-        All claims of the families, with p for and against each.
+        All claims of the families, each on one corpus, with its p values for and against.
 
     Returns
     -------
@@ -382,22 +396,27 @@ def judge(examined) -> pd.DataFrame:
     Parameters
     ----------
     examined : sequence of Examined
-        All claims of their families, since p is corrected over these.
+        All claims of a family (`family`): p values are corrected for their number.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `COLUMNS`.
     """
     rows = [verdict_row(e, c) for e, c in zip(examined, correct(examined))]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #9ae04f3e
 def stood_in(claim, frame) -> str:
-    """What a verdict must say of the language that stands in for the paper's; empty where it is
-    the paper's.
+    """The remark on a verdict that was reached on another language than the paper's, which has no
+    text here; empty where the language is the paper's.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper, with its statistical tests.
     frame : DataFrame
-        Observations of one paper and corpus.
+        Values by seed of one paper and corpus.
     """
     stands = published.stand_in(claim.paper)
     test_tables = [t.table for t in claim.tests if t.table in stands.tables]
@@ -409,8 +428,8 @@ def stood_in(claim, frame) -> str:
 
 
 def matched_note(claim) -> str:
-    """What a verdict must say of rows that were trained for longer to equal fit; empty where none
-    was.
+    """The remark on a verdict that compares rows trained for longer, until their fit to the training
+    text was equal; empty where none was.
 
     Parameters
     ----------
@@ -429,14 +448,15 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     Parameters
     ----------
     observations : DataFrame
-        Values by seed (`report.tables`).
+        Values by seed, a row a table entry and seed (`report.tables.OBSERVED`).
     scale : str
         Name of the scale, such as `laptop`.
     claims : sequence of Claim
         By default those of the papers observed.
     typical : dict
-        Typical variances by paper and corpus, where a larger study than these observations has
-        them.
+        {(paper, corpus): variances over seeds that its columns typically have}
+        (`report.tables.typical_variances`), of a larger study than these observations; by default
+        they are estimated from the observations.
 
     Returns
     -------
@@ -459,7 +479,7 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
         observed = frame[(frame.corpus == corpus) & (frame.paper == paper)]
         look_up = RunValues(observed, (typical or {}).get((paper, corpus)))
         for claim in claims_by_paper[paper]:
-            # on models trained to equal fit, where the claim asks for it and there are such
+            # tested on models trained to equal fit, where the claim asks for it and there are some
             claim = with_equal_fit(claim, look_up)
             remark = "; ".join(filter(None, (stood_in(claim, observed), matched_note(claim))))
             result = examine(claim, scale, look_up)
@@ -560,8 +580,9 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Columns `claims`, `tested`, `decided`, `share` (decided of all) and `share of tested`; a
-        claim is not tested where a corpus lacks its languages or a row its seeds.
+        Columns `paper`, `corpus`, `claims`, `tested`, `decided`, `share` (decided of all claims)
+        and `share of tested` (decided of those); a claim is not tested where a corpus lacks its
+        languages or a row its seeds.
     """
     valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
     rows = []

@@ -89,9 +89,11 @@ def elsewhere(store: Store, spec) -> str:
 
 
 def choose(store: Store, specs: list, prove: int) -> list:
-    """A sample of stale runs to make again: spread over groups, the cheapest first.
+    """A sample of stale runs (made by earlier code) to make again and compare: spread over groups,
+    the cheapest first.
 
-    Runs that a machine like this has made come before those of other machines.
+    A group is the runs that one job can make together (`Stage.group`). Runs that a machine like
+    this has made come before those of other machines.
 
     Parameters
     ----------
@@ -140,7 +142,7 @@ def together(store: Store, spec, specs_by_id: dict) -> list:
     spec : run spec
         A frozen dataclass with a `stage`.
     specs_by_id : dict
-        Specs of the store's runs.
+        {run id: spec} of the store's runs.
 
     Returns
     -------
@@ -201,9 +203,10 @@ def _unequal(old: dict, new: dict) -> list[str]:
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #314c1c53
 def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
-    """Accept the stale runs of a stage, if a sample made again comes out equal byte for byte.
+    """Count the stale runs of a stage as up to date, if a sample made again is equal byte for byte.
 
-    Runs are sampled from those made by each old version of the code, and made again with today's.
+    A run is stale if other code than today's made it. Runs are sampled from those made by each old
+    version of the code, and made again with today's.
 
     Parameters
     ----------
@@ -232,7 +235,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         raise InputError(
             f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more"
         )
-    specs_by_id = known_specs(store)[0]  # imports the modules that declare their stages
+    # {run id: spec}; imports the modules that declare the stages
+    specs_by_id = known_specs(store)[0]
     code = stage_code()
     view = StoreView(store, code)
     of_stage = [spec for spec in specs_by_id.values() if spec.stage == stage]

@@ -28,12 +28,12 @@ _all_ = ["plan", "results"]
 
 # %% ../../nbs/lib/1130_engine.ipynb #14e994e6
 def split(buckets: list[list], stack: int) -> list[list]:
-    """Deal runs evenly into groups that are made together.
+    """Deal runs evenly into groups, each of which one job makes together.
 
     Parameters
     ----------
     buckets : list of list
-        Each has runs that can be made together.
+        Each is a list of runs that can be made together, in any number.
     stack : int
         Largest group.
 

@@ -305,7 +305,11 @@ class Lock:
         self._stop = threading.Event()
 
     def take(self) -> bool:
-        """Become the owner, unless there is one that is not known to be dead; whether it worked."""
+        """Try to become the owner of the lock, and return whether this process owns it now.
+
+        It does not where another process owns the lock and may still be alive. That of a dead one
+        is taken over.
+        """
         # written aside first, then linked: the lock file is there with its owner or not at all
         owner = dict(
             machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name=self.name
@@ -323,6 +327,7 @@ class Lock:
         return True
 
     def is_held(self) -> bool:
+        """Whether this lock object is still the owner: another process may have taken it over."""
         return owner_in(self.path).get("name") == self.name
 
     def describe_owner(self) -> str:
@@ -335,6 +340,7 @@ class Lock:
         return f"{owner_name} (lock: {self.path})"
 
     def release(self):
+        """Stop the heartbeat, and remove the lock file if it is still this object's."""
         self._stop.set()
         if self.is_held():
             self.path.unlink(missing_ok=True)
@@ -345,7 +351,7 @@ class Lock:
         Parameters
         ----------
         dry : bool
-            Whether to say only what would be done.
+            Whether to leave the lock, and only return what would be done.
 
         Returns
         -------
@@ -373,9 +379,10 @@ class Lock:
         return True
 
     def _claims(self) -> list[tuple[Path, dict]]:
-        """(file, owner) of the lock, then of each claim by a process that began to take it over.
+        """(file, owner) of the lock, then of each claim: the file by which a process announces that
+        it takes over the lock, or the claim before it, from a dead owner.
 
-        The last has the right to the lock.
+        The last owner has the right to the lock.
         """
         chain = [(self.path, owner_in(self.path))]
         while (claim := self._claim_on(chain[-1][1])).exists() and claim not in dict(chain):
@@ -434,6 +441,7 @@ class Lock:
         return time.monotonic() - since > LIMIT
 
     def _beat(self):
+        """Touch the lock file every `BEAT` seconds, until the lock is released or lost."""
         while not self._stop.wait(BEAT):
             try:
                 if not self.is_held():

@@ -57,7 +57,7 @@ class Node:
 
 
 def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
-    """The runs to be made so that `specs` are all found, inputs first.
+    """The runs to be made so that the store has all of `specs`, inputs first.
 
     Parameters
     ----------
@@ -298,7 +298,8 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     Returns
     -------
     dict[str, dict]
-        By stage, the numbers named in `COUNTS`.
+        {stage: {name: number}} with the names of `COUNTS`, such as `{"pretrain": {"runs": 4,
+        "found": 3, "stale": 0, "to make": 1, ...}}`.
     """
     missing = missing_nodes(specs, view)
     rows = {}
@@ -318,9 +319,9 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
-    """How many runs some runs need, how many are missing, and what they cost: a row a stage.
+    """How many runs are behind some runs, how many are missing, and what these cost: a row a stage.
 
-    The last row is for all.
+    The last row, `all`, is their sum.
 
     Parameters
     ----------

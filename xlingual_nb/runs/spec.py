@@ -79,7 +79,9 @@ def spelled(spelling: str, default=MISSING):
 
 
 def _named(spec, with_defaults: bool = False) -> dict:
-    """{spelling: value} of the fields that are not at their default, or of all."""
+    """The fields of a spec as a dict, `{"is": class, spelling: value}`: those that are not at their
+    default, or all. The spelling is the name that run ids have for a field.
+    """
     values = {}
     for name, spelling, default in _fields(type(spec)):
         value = getattr(spec, name)
@@ -89,19 +91,23 @@ def _named(spec, with_defaults: bool = False) -> dict:
 
 
 def plain_value(value, with_defaults: bool = False):
-    """A spec as JSON-ready plain values.
+    """A spec (a frozen dataclass that describes a run) as values that JSON has.
+
+    A dataclass becomes a dict, whose key `is` names the class, and a tuple a list:
+    `{"is": "pretrain", "seed": 1, "corpus": [{"is": "Corpus", "language": "en"}]}`.
 
     Parameters
     ----------
     value : object
         A spec, or a value of one of its fields.
     with_defaults : bool, default False
-        With fields at their default, which are left out otherwise.
+        Whether the dicts have fields at their default too. Run ids are made without these, so that
+        a new field with a default changes no id.
 
     Returns
     -------
     object
-        Dicts, lists and scalars; a dict of a dataclass has the key `is`, its `class_spelling`.
+        Dicts, lists and scalars.
 
     Raises
     ------
@@ -145,7 +151,7 @@ def _spelt(value) -> tuple[str, bool]:
 
 
 def canonical(spec) -> str:
-    """The one JSON spelling of a spec.
+    """The one JSON text of a spec, without blanks and with sorted names: run ids are hashed from it.
 
     Parameters
     ----------
@@ -211,7 +217,8 @@ def restore(content, spec: type, *alternatives: type):
     TypeError
         If it has no field of a name.
     """
-    kinds = {}  # {spelling of a class in run ids: class}; a later one wins
+    # {name of a class in run ids: class}; where two have one name, that of `spec` wins
+    kinds = {}
     for top in (*alternatives, spec):
         for kind in reversed(spec_classes(top)):
             kinds[class_spelling(kind)] = kind
@@ -245,10 +252,12 @@ def parents(spec) -> tuple:
 
 
 def _values(spec):
+    """The values of a spec's fields, in their order."""
     return (getattr(spec, name) for name, _, _ in _fields(type(spec)))
 
 
 def _inputs(values):
+    """The specs of runs among values of fields, or within them in tuples and dataclasses."""
     for value in values:
         if hasattr(value, "stage"):
             yield value
@@ -259,6 +268,7 @@ def _inputs(values):
 
 # %% ../../nbs/lib/1010_spec.ipynb #8e5cfea5
 def _readers(spec) -> tuple:
+    """Those among a run and all that it reads, directly or not, that read files of data."""
     own_readers = (spec,) if hasattr(spec, "source_digests") else ()
 
     def source_digests():
@@ -286,7 +296,10 @@ _LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
 
 @contextmanager
 def one_look():
-    """In this context, the digests of a spec's source files are computed once."""
+    """In this context, the id of a spec is worked out once, and the files behind it are read once.
+
+    Outside it, they are read each time: a file may have changed.
+    """
     cache = _LOOK.get()
     token = _LOOK.set({} if cache is None else cache)
     try:

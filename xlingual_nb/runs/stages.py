@@ -158,12 +158,17 @@ def declared_stages() -> dict[str, Stage]:
 
 # %% ../../nbs/lib/1060_stages.ipynb #4c7ad99e
 def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-    """Definitions that each stage's maker reaches (`code_fingerprint.definitions`), by stage.
+    """The code behind each stage: all functions and classes that its maker reaches.
 
     Parameters
     ----------
     names : Collection[str] | None, optional
         Names of stages; by default all that are declared.
+
+    Returns
+    -------
+    dict
+        {stage: {name of a definition: digest}} (`code_fingerprint.definitions`).
     """
     stages = {name: stage for name, stage in _DECLARED.items() if names is None or name in names}
     return {name: definitions(stage.make, stage.spec) for name, stage in stages.items()}

@@ -79,6 +79,11 @@ def file_records(folder: Path) -> dict:
     ----------
     folder : Path
         Folder of a run.
+
+    Returns
+    -------
+    dict
+        {path within the folder: {"size": bytes, "sha256": digest}}.
     """
     return {
         str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p))
