@@ -64,7 +64,7 @@ def one_run(store, start: str):
     Returns
     -------
     Series
-        A row of `list_runs`.
+        A row of `list_runs`, with `run_id`, `stage`, `state`, `path` and so on.
 
     Raises
     ------
@@ -113,11 +113,12 @@ def provenance_of(target: str) -> dict:
     Parameters
     ----------
     target : str
-        As of `report.provenance.result_provenance`.
+        As of `report.provenance.result_provenance`, such as `results/laptop/01_overlap/table1.csv:2`.
 
     Returns
     -------
     dict
+        {name of a fact: text, list or dict}; `runs` is a list of dicts, a run each.
     """
     from xlingual_nb.report.checkout import readable_root
     from xlingual_nb.report.provenance import result_provenance
@@ -182,6 +183,7 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
     known of it.
     """
     try:
+        # a data frame of one row, as a list of one dict
         (row,) = rows_of(one_run(open_store(store), run_id).to_frame().T)
     except InputError:
         if store:
@@ -325,7 +327,8 @@ def runs_check(store: StoreOption = ""):
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
 def unwanted_reference_runs(scale: str, as_json: bool):
-    """Print which runs behind the reference results no grid asks for today, by notebook.
+    """Print which runs behind the reference results no notebook's grid (the table entries that it
+    wants) asks for today, by notebook.
 
     Parameters
     ----------

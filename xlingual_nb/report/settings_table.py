@@ -67,7 +67,7 @@ def setting_name(key: str) -> str:
 
 # %% ../../nbs/lib/8130_settings_table.ipynb #8130ab06
 def settings_of(record) -> dict | None:
-    """Settings of a record by name, to be shown in a table.
+    """Settings of a record by name, to be shown in a table: `{"layers": 3, "width": 64}`.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def settings_of(record) -> dict | None:
     Returns
     -------
     dict or None
-        Of a dataclass, without fields whose default is off (0, None, False, empty) and that are at
-        it. None where `record` is a plain value.
+        Of a dataclass, without fields that are off, if off (0, None, False, empty) is their
+        default. None where `record` is a plain value.
     """
     if isinstance(record, dict):
         return record

@@ -186,7 +186,7 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
 
 
 def write_scripts(reference: Study, user: Study, folder: Path) -> None:
-    """Write the scripts of `runs.html`.
+    """Write the scripts of `runs.html`, which show the runs behind a number, and delete old ones.
 
     Parameters
     ----------

@@ -168,7 +168,10 @@ EFFECT = r"(<td>)((?:[^<:]+: )?[-−]?\d[^<]*n = \d+)(</td>)"
 
 
 def linked_effects(html: str, way: str) -> str:
-    """HTML of a notebook, in whose tables of verdicts each effect links to the page of its claim.
+    """HTML of a notebook, in whose tables of verdicts each effect links to its claim's page.
+
+    A row of these tables has the claim's name in a cell, and in others effects such as `0.29
+    [0.23, 0.36], n = 5`.
 
     Parameters
     ----------
@@ -184,6 +187,7 @@ def linked_effects(html: str, way: str) -> str:
     """
 
     def linked_row(row: re.Match) -> str:
+        """A row of a table, with links if it has the name of a claim."""
         claim = claim_pattern(r"<td>({})</td>").search(row[0])
         if not claim:
             return row[0]
@@ -297,6 +301,7 @@ class NotebookLinks:
         """
 
         def drawn(match: re.Match) -> str:
+            """A picture's line of markdown as a figure, if the study has it."""
             figure = self.figures.get(match[1])
             return f"\n{self.figure(figure)}\n" if figure else match[0]
 

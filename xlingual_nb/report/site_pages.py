@@ -345,7 +345,7 @@ def api_pages() -> dict[str, str]:
     """The pages of the API in reStructuredText, by file name: a page a name, a page a module, and
     their table of contents.
     """
-    # names by subject for the contents; the names of a subject link to each other
+    # contents by subject; `related` is {name: other names of its subject}, to which its page links
     groups = []
     related = {}
     for subject, names in api_groups().items():
@@ -483,7 +483,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
     str
         Empty where the user has tested no claim.
     """
-    # of the claims, scales and corpora that the user has tested
+    # a row a claim, scale and corpus that the user has tested: `verdict` and `verdict_kept`
     keys = ["claim", "scale", "corpus"]
     tested = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
     reference_verdicts = reference.verdicts[[*keys, "verdict"]]

@@ -152,7 +152,8 @@ LARGEST = 70  # rows of a table that stands on the page of its paper
 
 
 def item_tables(item: Item, study: Study) -> list[ResultTable]:
-    """The result tables of an item: its own, and those in other readings or trained to equal fit.
+    """Our result tables of a published table or figure: the one of its name, and those of other
+    readings of the paper's recipe (`table2-released`) or of models trained to equal fit.
 
     Parameters
     ----------
@@ -166,6 +167,7 @@ def item_tables(item: Item, study: Study) -> list[ResultTable]:
     list[ResultTable]
     """
     near = [t for t in study.tables if t.notebook == item.notebook]
+    # `in_print` is the name without what it was extended by: `table2` of `table2-released`
     return [t for t in near if published.in_print(t.name) == item.table and item.table]
 
 

@@ -38,7 +38,7 @@ def script(name: str, content) -> str:
 
 
 def citations(study: Study) -> dict[str, list[str]]:
-    """The result tables and rows that cite each run.
+    """The rows of result tables whose numbers come from each run.
 
     Parameters
     ----------
@@ -48,6 +48,7 @@ def citations(study: Study) -> dict[str, list[str]]:
     Returns
     -------
     dict[str, list[str]]
+        {short id of a run: rows}, such as `laptop/07_laboratory/table1: 0 original (bible)`.
     """
     columns = ["run", "scale", "notebook", "table", "row", "corpus"]
     cited = defaultdict(list)
@@ -69,6 +70,7 @@ def run_scripts(study: Study) -> dict[str, str]:
     dict[str, str]
     """
     cited = citations(study)
+    # {first letters of a run id: {short id: entry}}: a script a part, so that a page loads one alone
     parts = defaultdict(dict)
     for short, entry in study.index.entries.items():
         parts[short[:PREFIX]][short] = entry | {"cited": cited.get(short, [])}

@@ -77,7 +77,7 @@ class StudyRun:
         self.device = values.get("device", "cpu")
         self.makes_missing = values.get("make_missing", True)
 
-        # other languages, texts or readings than the reference study's
+        # a study with other languages, texts or readings of a recipe replaces no reference results
         is_user_study = any(values[name] != defaults[name] for name in PERSONAL if name in defaults)
         self.folders = output_folders(
             notebook,

@@ -101,13 +101,13 @@ def in_order(frame) -> pd.DataFrame:
 
     def rank(kind):
         """Sort key of each line by its `row` or `column`: (position in print, label)."""
-        positions = {}
+        positions = {}  # {(paper, table, printed label): position}
         for paper, table in published_tables(frame):
             for position, label in enumerate(published(paper, table)[kind].unique()):
                 positions[paper, table, label] = position
 
         labels = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
-        printed = {}
+        printed = {}  # {(paper, table, our label): printed label}; another where a language differs
         for paper, table, label in set(labels):
             printed[paper, table, label] = stand_in(paper).printed(table, label)
 
@@ -398,6 +398,7 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     texts = {}  # {(column, heading): {row: text}}
 
     def put(entry, heading, mean, sd):
+        """Write a number into the cell of an entry, under a heading such as `ours`."""
         column_texts = texts.setdefault((entry.column, heading), {})
         column_texts[entry.row] = cell(mean, sd, entry.column)
 
@@ -413,6 +414,7 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     column_order = list(tidy.column.unique())
 
     def rank(key):
+        """Sort key of a column; False comes before True."""
         column, heading = key
         return column_order.index(column), heading == "published", heading.endswith("kept")
 

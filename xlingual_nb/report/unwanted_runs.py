@@ -41,7 +41,9 @@ def corpora_at(scale: str) -> list[str]:
 def wanted_runs(
     scales: Iterable[str] = tuple(SCALES), seeds: int = 0
 ) -> tuple[set[str], list[str]]:
-    """Ids of the runs that the notebooks' grids ask for today, with all runs that these read.
+    """Ids of the runs that the notebooks want today, with all runs that those read.
+
+    A notebook wants the runs behind the table entries of its grid.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ def wanted_runs(
 
 
 def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
-    """Finished runs of a store that are not wanted.
+    """Finished runs of a store that no notebook wants today.
 
     Parameters
     ----------
@@ -96,10 +98,10 @@ def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
 
 
 def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.DataFrame:
-    """How many runs behind the reference results today's grids no longer ask for, by notebook,
-    scale and corpus.
+    """How many runs behind the reference results the notebooks no longer want, by notebook, scale
+    and corpus.
 
-    After a change of sizes or specs these are the results that would have to be made again.
+    After a change of sizes or specs, results with unwanted runs have to be made again.
 
     Parameters
     ----------

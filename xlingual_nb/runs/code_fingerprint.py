@@ -367,8 +367,8 @@ def texts(make, spec: type | None = None) -> dict[str, str]:
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #a339be06
 def definitions(make, spec: type | None = None) -> dict[str, str]:
-    """The definitions that a maker reaches, each with a digest of its text without what changes
-    no result.
+    """The functions, classes and constants that a maker (the function that computes the runs of a
+    stage) reaches, each with a digest of its text without comments, docstrings and names of locals.
 
     Parameters
     ----------
@@ -376,6 +376,11 @@ def definitions(make, spec: type | None = None) -> dict[str, str]:
         Maker of a stage.
     spec : type | None, optional
         Its spec class.
+
+    Returns
+    -------
+    dict
+        {name: digest}, such as `{"models.training.pretrain": "5d41402abc4b2a76"}`.
     """
     return {
         n: hashlib.sha256(t.encode()).hexdigest()[:16] for n, t in sorted(texts(make, spec).items())
@@ -388,8 +393,9 @@ def digest_of(definitions: dict[str, str]) -> str:
     Parameters
     ----------
     definitions : dict[str, str]
-        As of `definitions`.
+        {name: digest}, as of the function `definitions`.
     """
+    # `class.field=` is the default of a spec's field, which does not count
     counted = {n: d for n, d in definitions.items() if n[-1] != "="}
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 

@@ -146,14 +146,14 @@ def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int =
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0a
 def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> dict[str, set]:
-    """The table rows that need each run, directly or through what reads it.
+    """The table rows that need each run, directly or through the runs that read it.
 
     Parameters
     ----------
     nodes : Mapping[str, Node]
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     wanted : Mapping[Hashable, set[str]]
-        Ids of the runs that each row asks for.
+        {row: ids of the runs that its numbers come from}.
 
     Returns
     -------
@@ -165,7 +165,7 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
         for key in keys & set(nodes):
             rows[key].add(row)
 
-    # readers before their inputs, which are needed by the same rows
+    # in reverse, a run comes before its inputs: the rows that need it need these too
     for key in reversed(list(nodes)):
         for parent in nodes[key].parent_ids:
             rows[parent] |= rows[key]

@@ -92,8 +92,8 @@ def file_records(folder: Path) -> dict:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """One digest for all products of a finished run but its log, which tells the time; None when
-    it is not there.
+    """One digest for all files of a finished run, without its log, which has times; None where the
+    run is not there.
 
     Parameters
     ----------
