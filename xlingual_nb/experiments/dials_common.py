@@ -414,7 +414,7 @@ def trend_over_models(
 ) -> EffectTest:
     """Test whether a score rises or falls with a typology parameter's setting: Spearman's ρ.
 
-     All models that vary the parameter are points, one for each row and seed.
+    All models that vary the parameter are points, one for each row and seed.
 
     Parameters
     ----------

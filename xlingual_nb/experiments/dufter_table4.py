@@ -156,8 +156,8 @@ def order_row_cells(
 ) -> list[TableEntry]:
     """Table entries of a row of Table 4 of Dufter & Schütze (2020): order by a model's alignment.
 
-     In the microworld, whose true alignment is known, also the true order, the quality of the
-     model's alignment, and POS accuracy.
+    In the microworld, whose true alignment is known, also the true order, the quality of the
+    model's alignment, and POS accuracy.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ SCORES = ("root", "coefficient", "share")
 def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]:
     """Table entries of word order by an external checkpoint's alignment: Kendall's tau to English.
 
-     One row for each language of XNLI in the data folder, beside English.
+    One row for each language of XNLI in the data folder, beside English.
 
     Parameters
     ----------

@@ -308,7 +308,7 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
 def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) -> list[TableEntry]:
     """Table entries of a task's score in English and targets, language identity erased one way.
 
-     With the accuracy of language identification from the vectors that the task reads.
+    With the accuracy of language identification from the vectors that the task reads.
 
     Parameters
     ----------

@@ -189,8 +189,8 @@ def checkpoint_nli_cells(
 ) -> list[TableEntry]:
     """Table entries of Table 4 of Liu et al. (2020b), XNLI, for an external checkpoint.
 
-     Its rows are: all layers fine-tuned, the upper half fine-tuned, the upper half with the
-     shift, and all layers on lower-cased text.
+    Its rows are: all layers fine-tuned, the upper half fine-tuned, the upper half with the
+    shift, and all layers on lower-cased text.
 
     Parameters
     ----------

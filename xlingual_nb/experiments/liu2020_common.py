@@ -98,7 +98,7 @@ READINGS = ("steps", "epochs", "reads")
 def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Training:
     """Schedule of BERT's pretraining for an amount of text.
 
-     The paper does not say whether more text means more training: a reading is one answer.
+    The paper does not say whether more text means more training: a reading is one answer.
 
     Parameters
     ----------

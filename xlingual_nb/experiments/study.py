@@ -443,10 +443,10 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 def compared_and_precondition_keys(claim) -> tuple[set, set]:
     """What a claim compares in its tables, and what it only needs as a precondition.
 
-     A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus`
-     with the rows `minus`, or with their own baselines (the registry's word is floor). It says
-     something only of rows that are above their baseline (`alive`) or have learnt the source
-     task (`learnt_rows`).
+    A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus`
+    with the rows `minus`, or with their own baselines (the registry's word is floor). It says
+    something only of rows that are above their baseline (`alive`) or have learnt the source
+    task (`learnt_rows`).
 
     Parameters
     ----------

@@ -68,8 +68,8 @@ def figure3_cells(
 ) -> list[TableEntry]:
     """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
 
-     A point is a language's subword overlap with English, and the score of transfer to it. The
-     scores, and their baselines, are entries of the task's own table, repeated here.
+    A point is a language's subword overlap with English, and the score of transfer to it. The
+    scores, and their baselines, are entries of the task's own table, repeated here.
 
     Parameters
     ----------
