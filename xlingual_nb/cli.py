@@ -360,7 +360,7 @@ def confirm(
     from xlingual_nb.runs.executors import Inline, Processes
     from xlingual_nb.runs.store import Store
 
-    # without a notebook nothing is run
+    # without a notebook nothing is run: what is planned, and how far it is
     if not notebook:
         progress = progress_table(open_store(store, blank=True), corpus)
         return print_table(progress, "no claim is planned here")
@@ -387,10 +387,14 @@ def refresh(notebooks: Notebooks = None):
     """Write what notebooks, README and docs/ say of the reference results from these."""
     from xlingual_nb.report import answers, docs_pages, install_cells, readme
 
-    changed = answers.refresh(notebooks)
-    if not notebooks:
-        changed += readme.refresh_map() + readme.refresh_readme() + docs_pages.refresh_docs()
-        changed += readme.refresh_mirror() + install_cells.refresh_install_cells()
+    # each call writes the texts that differ, and returns the paths of their files
+    changed = answers.refresh(notebooks)  # the first cell of experiment notebooks
+    if not notebooks:  # none is named: all else that is generated, too
+        changed += readme.refresh_map()  # table of the notebooks in 00_start
+        changed += readme.refresh_readme()
+        changed += docs_pages.refresh_docs()
+        changed += readme.refresh_mirror()  # the repository's address in pyproject.toml
+        changed += install_cells.refresh_install_cells()
     for path in changed:
         print(f"{short(path)}: written anew")
 

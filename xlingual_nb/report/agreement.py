@@ -16,12 +16,13 @@ SAME = ["paper", "table", "corpus"]
 
 
 def welch(both: pd.DataFrame) -> pd.Series:
-    """Two-sided p of Welch's test of the difference of two means, by row.
+    """Two-sided p of Welch's test of the difference of two means, for each entry of a table.
 
     Parameters
     ----------
     both : pd.DataFrame
-        Columns `value`, `sd`, `n_seeds`, and the same with the suffix `_kept`.
+        Columns `value`, `sd`, `n_seeds` of the user, and the same with the suffix `_kept` of the
+        reference results.
 
     Returns
     -------
@@ -30,6 +31,7 @@ def welch(both: pd.DataFrame) -> pd.Series:
     """
     from scipy.stats import ttest_ind_from_stats
 
+    # Welch's test needs a variance: two seeds a side, and values that differ
     has_spread = (both.n_seeds > 1) & (both.n_seeds_kept > 1) & (both.sd + both.sd_kept > 0)
     users = both.loc[has_spread, ["value", "sd", "n_seeds"]].to_numpy(float).T
     reference = both.loc[has_spread, ["value_kept", "sd_kept", "n_seeds_kept"]].to_numpy(float).T
@@ -77,12 +79,12 @@ def agreement(user_table: pd.DataFrame, reference_table: pd.DataFrame) -> pd.Dat
 
 # %% ../../nbs/lib/8090_agreement.ipynb #f6142547
 def in_words(compared: pd.DataFrame) -> list[str]:
-    """How far one's own results agree with the reference results, a sentence a table.
+    """How far a user's results agree with the reference results, in a sentence for each table.
 
     Parameters
     ----------
     compared : pd.DataFrame
-        As of `agreement`.
+        The entries that both have, side by side (`agreement`).
     """
     return [
         f"{table} ({corpus}): {' '.join(table_sentences(entries))}"

@@ -32,7 +32,7 @@ SCORES = {"score": ".2f", "points": ".1f"}  # of a single score, by the unit of 
 
 @dataclass(frozen=True)
 class Finding:
-    """One bullet of an answer.
+    """One bullet of an answer: a claim (a tested sentence of a paper), and what its effect is.
 
     Attributes
     ----------
@@ -232,8 +232,9 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     places = {}  # {name of the text: (scale, corpus)}
     for scale, row in tested_rows(finding, frames):
         published_effect = row.published  # the same at every scale
-        name = text_name(scale, row.corpus)
+        name = text_name(scale, row.corpus)  # as "Bible"
         places[name] = scale, row.corpus
+        # tested once more on seeds that no earlier run has used: "confirmed on 5 fresh seeds"
         fresh = f", {row.fresh}" if row.fresh else ""
         parts.append(f"{name} {effect_text(row, finding.unit)}{fresh}")
 
@@ -248,7 +249,7 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
 
 
 def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """The effects for a finding's claim with the reason why they are not tested, at all scales.
+    """The effects for a finding's claim where it has no tested verdict, with the reason for that.
 
     Parameters
     ----------
@@ -259,6 +260,7 @@ def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[st
     Returns
     -------
     list of str
+        "Bible **+0.02**, n = 1, ... not tested (one seed in ...)", one a scale and corpus.
     """
     parts = []
     for scale, frame in frames.items():
@@ -327,7 +329,8 @@ def question_text(test: dict, notebook: str) -> str:
     Parameters
     ----------
     test : dict
-        Field `test` of a `Series`.
+        Field `test` of a `Series`: `question`, as it stands in `trends.csv`, and the `verdict` that
+        the series' sentence was written for.
     notebook : str
         The experiment that asks it, in `trends.csv` of its reference results.
 
@@ -504,7 +507,9 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     Parameters
     ----------
     departures : dict
-        Field `departures` of an `Answer`.
+        Field `departures` of an `Answer`: paths of a `file` (a row a model: arm, row, seed, mu) and
+        of `effects` (row, difference, added, low, high), and `names`, {arm: description}; an arm is
+        a group of models with the same departure.
     notebook : str
         The experiment that trains the models by the text, at scale `paper`.
     root : Path
@@ -586,7 +591,7 @@ def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: 
 
 
 def corpus_score(frame: pd.DataFrame, scale: str, *corpora: str) -> str:
-    """How many of the papers' own claims are decided on some corpora, of those tested there.
+    """How many of the papers' own claims (not ours) are decided on some corpora, of those tested.
 
     Parameters
     ----------

@@ -93,12 +93,27 @@ class Answer:
 
 
 def read_answers(path: Path | None = None) -> dict[str, Answer]:
-    """Read the templates of the answer cells, by notebook.
+    """Read `answers.toml`: for each experiment notebook the template of its first cell.
+
+    That cell says what the notebook has found. A section reads
+
+        ["01_overlap"]
+        answer = "A sentence that answers the title."
+        holds = { K-no-overlap = "reproduced" }  # the verdicts on claims that it rests on
+        [["01_overlap".finding]]  # a bullet: a claim (a sentence of a paper that is tested)
+        claim = "K-no-overlap"
+        effect = "NLI accuracy above the strongest baseline"
+        unit = "points"
 
     Parameters
     ----------
     path : Path, optional
         Default: `nbs/answers.toml` of the clone.
+
+    Returns
+    -------
+    dict
+        {name of the notebook: Answer}.
 
     Raises
     ------
@@ -116,7 +131,8 @@ def read_answers(path: Path | None = None) -> dict[str, Answer]:
             raise InputError(f"{where}: {error}") from error
 
         # a misspelt claim or unit would only show when the cell is written
-        for name in [*(finding.claim for finding in answer.findings), *answer.holds]:
+        named_claims = [finding.claim for finding in answer.findings] + list(answer.holds)
+        for name in named_claims:
             if name not in claim_ids:
                 raise InputError(f"{where}: there is no claim {name!r}")
         for finding in answer.findings:
@@ -127,7 +143,7 @@ def read_answers(path: Path | None = None) -> dict[str, Answer]:
 
 
 def answer_of_section(notebook: str, section: dict) -> Answer:
-    """The template that a section of `answers.toml` describes.
+    """The template that a section of `answers.toml` describes (an example is in `read_answers`).
 
     Parameters
     ----------
@@ -136,10 +152,11 @@ def answer_of_section(notebook: str, section: dict) -> Answer:
     section : dict
         Fields of `Answer`; `finding` and `series` are arrays of tables.
     """
+    # a frozen dataclass is hashable with tuples alone
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in section.items()}
     findings = tuple(Finding(**table) for table in fields.pop("finding", ()))
     series = tuple(Series(**table) for table in fields.pop("series", ()))
-    return Answer(notebook, findings=findings, series=series, **fields)
+    return Answer(notebook=notebook, findings=findings, series=series, **fields)
 
 # %% ../../nbs/lib/8150_answers.ipynb #8150aa02
 SUBJECTS = (
@@ -229,6 +246,7 @@ def neighbour_links(notebook: Path) -> str:
     ----------
     notebook : Path
     """
+    # the file names begin with numbers, so sorted is the order of reading
     names = [path.stem for path in sorted(notebook.parent.glob("[0-9]*.ipynb"))]
     position = names.index(notebook.stem)
     neighbours = names[max(position - 1, 0) : position] + names[position + 1 : position + 2]
@@ -327,22 +345,23 @@ def unsupported_claims(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[
     Parameters
     ----------
     answer : Answer
+        With `holds`, {claim: verdict}: it is enough to have the verdict at one scale and corpus.
     frames : dict
-        {scale: verdicts}.
+        {scale: verdicts}, with columns `claim` and `verdict`.
 
     Returns
     -------
     list of str
         Identifiers of claims; empty if the answer still holds.
     """
-    reached = set()
+    reached = set()  # {(claim, verdict)}
     for frame in frames.values():
         reached |= set(zip(frame.claim, frame.verdict))
     return [claim for claim, verdict in answer.holds.items() if (claim, verdict) not in reached]
 
 
 def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
-    """What became of each verdict on fresh seeds, as "confirmed on 5 fresh seeds".
+    """What became of each verdict on fresh seeds, which no earlier run has used.
 
     Parameters
     ----------
@@ -356,7 +375,7 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
     Returns
     -------
     list of str
-        One a row of `frame`; empty where no fresh seeds were run at this scale.
+        One a row of `frame`, as "confirmed on 5 fresh seeds"; "" where none were run at this scale.
     """
     # a paper's plan is of one scale: its confirmed verdicts say nothing of another
     papers = [paper for paper, plan in plans().items() if plan.scale == scale]
@@ -364,7 +383,7 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
     confirmed = confirmed[confirmed.paper.isin(papers)]
 
     outcomes = compared_verdicts(root, scale).set_index(["claim", "corpus"]).outcome
-    texts = {}
+    texts = {}  # {(claim, corpus): text}
     for row in confirmed.itertuples():
         address = row.claim, row.corpus
         texts[address] = f"{outcomes[address]} on {int(row.n_seeds)} fresh seeds"

@@ -20,8 +20,9 @@ class RunValues:
     """Look-up in observations of one paper and corpus: (table, row, column, curve) gives the values
     by seed, or None.
 
-    A row that a table lacks is taken from another table of the same reading: equal labels stand
-    for equal models.
+    A reading is one way to understand what a paper says of an experiment; the end of a table's
+    name tells it, as "matched" in "table1-matched". A row that a table lacks is taken from another
+    table of the same reading: equal labels stand for equal models there.
 
     Parameters
     ----------
@@ -101,7 +102,8 @@ class RunValues:
         Returns
         -------
         float
-            0 for a baseline, which is no trained model, and where none is known.
+            Of the logarithm if the test is of a ratio. 0 for a baseline, which is no trained model,
+            for a number of a curve, and where none is known.
         """
         if test.curve or tables.is_floor(row):
             return 0.0
@@ -115,7 +117,7 @@ BESIDES = dict(
 
 
 def curve_numbers(observations, column, name):
-    """A number read off each seed's training curve, as the step at which half the gain is reached.
+    """A number read off each seed's training curve, such as the step of half the gain.
 
     Parameters
     ----------
@@ -147,7 +149,10 @@ def curve_numbers(observations, column, name):
 
 # %% ../../nbs/lib/8030_claim_values.ipynb #f6c7a99e
 def published_values(paper: str) -> Callable:
-    """Look-up in the published tables of a paper, with the printed number as its one seed.
+    """Look-up of the numbers that a paper prints, in the form in which tests ask for ours.
+
+    A test of a claim (a sentence of a paper) asks for the values by seed of a table's row and
+    column. This answers it from the paper, so that the published effect is computed as ours is.
 
     Parameters
     ----------
@@ -157,17 +162,18 @@ def published_values(paper: str) -> Callable:
     Returns
     -------
     callable
-        (table, row, column, curve) gives a Series of one value, or None where none is printed.
+        `look_up("table2", "original", "XNLI accuracy")` gives a Series of the one printed number;
+        None where none is printed, or a number of a training curve is asked for (`curve`).
     """
 
     def look_up(table, row, column, curve=None):
-        """The printed number of an entry, as the value of a single seed; None if there is none."""
+        """The number that `paper` prints in an entry, as if of one seed; None if there is none."""
         if curve:
             return None  # no paper prints the numbers behind a curve
-        # a row that the table lacks may stand in another one
+        # a baseline or another row that the test's own table lacks may stand in a later one
         for name in [table, *published.tables(paper)]:
             value = published.printed_value(paper, name, row, column)
-            if not np.isnan(value):
+            if not np.isnan(value):  # NaN: no such entry, or an empty one
                 return pd.Series([value])
         return None
 

@@ -49,6 +49,9 @@ from ..runs.store import list_runs
 def notebooks_behind(planned: PlannedClaim, paper: str) -> tuple[str, ...]:
     """The notebook of a planned claim, and those whose values its tests need as well.
 
+    A planned claim is a sentence of a paper that will be tested once more, on fresh seeds, as a
+    plan has fixed beforehand.
+
     Parameters
     ----------
     planned : PlannedClaim
@@ -58,12 +61,16 @@ def notebooks_behind(planned: PlannedClaim, paper: str) -> tuple[str, ...]:
     -------
     tuple of str
     """
+    # (claims that it tests, notebooks whose values these need)
     return planned.notebook, *notebook_claims(planned.notebook, [paper])[1]
 
 
 @cache
 def fresh_cells(notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]) -> list[TableEntry]:
-    """All entries of a notebook's tables on the given seeds.
+    """All entries of a notebook's tables on the given seeds, finished or not.
+
+    An entry is one number of a table on one seed, with the runs that it is read from. The list is
+    cached, since each claim of a plan asks for it.
 
     Parameters
     ----------
@@ -105,6 +112,7 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
     printed = published.stand_in(plan.paper).printed
 
     def key(entry):
+        """(reading, row, column) of an entry, by the labels that the paper prints."""
         reading = entry.table.partition("-")[2]
         return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
@@ -139,7 +147,7 @@ class ConfirmatoryTable:
 def with_free_entries(
     entries: list[TableEntry], notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]
 ) -> list[TableEntry]:
-    """Entries, and all others of the notebook's tables that need no further run.
+    """The entries that plans need, and all others of the notebook that the same runs give.
 
     Parameters
     ----------
@@ -211,7 +219,7 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
     Returns
     -------
     dict
-        Number of pretrainings (`models`) and of all `runs`, and their `flops`.
+        Number of pretrainings (`models`) and of all `runs`, and the `flops` of these.
     """
     runs = unique_runs(table.entries)
     nodes = missing_nodes(runs, StoreView(store, code_behind(runs)))
@@ -253,7 +261,7 @@ def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
 
 
 def progress_table(store, corpus: str = "") -> pd.DataFrame:
-    """How far the planned tables on fresh seeds are, and what is left to compute of each.
+    """How far the tables are that plans ask for on fresh seeds, and what is left to compute.
 
     Parameters
     ----------
@@ -384,7 +392,7 @@ def processor_seconds() -> float:
 
 
 def record_row(table: ConfirmatoryTable, store) -> dict:
-    """How far the runs of a planned table are and what they cost, as a line of the record.
+    """How far the runs of a planned table are and what they cost, as a line of `record.csv`.
 
     Parameters
     ----------
@@ -396,8 +404,9 @@ def record_row(table: ConfirmatoryTable, store) -> dict:
     Returns
     -------
     dict
-        Fields of `RECORD`. Its `hours` are by the clock, so other load on the machine counts; `hours
-        planned` are core hours for all runs (`runs.plan`).
+        Fields of `RECORD` but for "processor hours". Of `runs`, `made` are finished; their `hours`
+        are by the clock, so other load on the machine counts; `hours planned` are core hours for
+        all runs (`runs.plan`).
     """
     runs = ancestors_by_id(unique_runs(table.entries)).values()
     computed = [spec for spec in runs if store.has(spec)]
@@ -533,7 +542,8 @@ def examine_planned(
     values : DataFrame
         `confirmed_values`.
     typical : dict
-        Typical variances over seeds, where a row has too few (`tables.typical_variances`).
+        {(column, whether of logarithms): typical variance over seeds}, which tests use where that of
+        a row is smaller (`tables.typical_variances`).
 
     Returns
     -------
@@ -551,6 +561,7 @@ def examine_planned(
     look_up = RunValues(claim_values[is_planned], typical)
     examined = verdicts.examine(claim, plan.scale, look_up)
 
+    # what a reader must know: languages that stand in for the paper's, rows of equal fit
     remarks = (verdicts.stood_in(claim, claim_values), verdicts.matched_note(claim))
     remark = "; ".join(filter(None, remarks))
     return replace(examined, corpus=planned.corpus, look_up=look_up, remark=remark)

@@ -26,7 +26,7 @@ OUTCOMES = (CONFIRMED_SAME, REVERSED, FIRST, NOT_CONFIRMED, NOT_RUN)
 
 
 def read_confirmed(root: Path) -> pd.DataFrame:
-    """The confirmed verdicts as last written.
+    """The verdicts on fresh seeds, which no earlier run has used, as last written.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def read_confirmed(root: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns `verdicts.COLUMNS`; empty before the first family is complete.
+        Columns `verdicts.COLUMNS`; empty before the first family (the claims of a paper on a corpus,
+        corrected together for multiple tests) is complete.
     """
     path = Path(root) / CONFIRMED / "claims.csv"
     return verdicts.read(path) if path.is_file() else pd.DataFrame(columns=verdicts.COLUMNS)
@@ -63,6 +64,7 @@ def outcome_of(exploratory: str, confirmed: str) -> str:
         return NOT_CONFIRMED
     if exploratory not in verdicts.DECIDED:
         return FIRST
+    # a decided verdict is for the claim (reproduced) or against it
     is_same_side = (exploratory == verdicts.REPRODUCED) == (confirmed == verdicts.REPRODUCED)
     return CONFIRMED_SAME if is_same_side else REVERSED
 
@@ -75,6 +77,9 @@ COMPARED = [
 
 def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     """The papers' own claims by corpus: exploratory verdict, plan, and verdict on fresh seeds.
+
+    The exploratory verdict is of the seeds run first. A plan, fixed after them, says which claims
+    are tested once more, and on how many fresh seeds.
 
     Parameters
     ----------
@@ -93,7 +98,7 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     key = ["claim", "corpus"]
     path = Path(root) / "results" / scale / "verdicts.csv"
     fresh = read_confirmed(root)
-    exploratory = verdicts.read(path) if path.is_file() else fresh[:0]
+    exploratory = verdicts.read(path) if path.is_file() else fresh[:0]  # or no rows
     exploratory_verdicts = exploratory.set_index(key).verdict
     fresh_verdicts = fresh.set_index(key).verdict
 

@@ -123,7 +123,7 @@ def plan_entries(kind, tables: list[dict], path) -> tuple:
     kind : type
         `PlannedClaim` or `LeftOut`, which the tables describe.
     tables : list of dict
-        One a claim.
+        One a claim: `{id = "K-order", corpus = "bible", ...}`, the fields of `kind`.
     path : Path or str
         The file, for messages.
 
@@ -149,7 +149,7 @@ def plan_entries(kind, tables: list[dict], path) -> tuple:
 
 
 def read_plan(path) -> Plan:
-    """Read one `plan.toml`.
+    """Read one `plan.toml`: which claims of a paper are tested once more, and on how many seeds.
 
     Parameters
     ----------
@@ -261,6 +261,7 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
     float
         In [0, 1].
     """
+    # the exploratory outcomes, as if every group had n seeds
     outcomes_with_n = []
     for test, result in zip(examined.claim.tests, examined.outcomes):
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
@@ -337,7 +338,7 @@ def plan_family(
     """
     members = list(members)
     decidable = [examined for _, examined in members if not reason_against(examined)]
-    level = ALPHA / max(len(decidable), 1)
+    level = ALPHA / max(len(decidable), 1)  # any level will do where no claim is decidable
 
     planned = []
     left_out = []
@@ -368,7 +369,7 @@ def plan_family(
 
 
 def values_digest(seeds: pd.DataFrame) -> str:
-    """A digest of values by seed, which does not depend on the code that made them.
+    """A digest of values by seed alone: neither the runs' ids nor their code count.
 
     Parameters
     ----------
@@ -431,7 +432,13 @@ def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
         planned, left_out = plan_family(members)
         if paper not in plan_of:
             values = values_digest(exploratory_values(home, paper))
-            plan_of[paper] = Plan(paper, Path(home).name, fixed, values, FIRST_SEED)
+            plan_of[paper] = Plan(
+                paper=paper,
+                scale=Path(home).name,
+                fixed=fixed,
+                values=values,
+                first_seed=FIRST_SEED,
+            )
         plan = plan_of[paper]
         plan_of[paper] = replace(
             plan,

@@ -54,7 +54,10 @@ def kept_corpora(results, scale) -> list[str]:
 
 
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
-    """Numbers of all reference tables of a scale and corpus, but for curves.
+    """Entries of all reference tables of a scale and corpus, but for points of training curves.
+
+    What a made-up study is drawn from: how often verdicts are wrong is measured in studies with
+    the means and standard deviations of the real one.
 
     Parameters
     ----------
@@ -68,13 +71,15 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Mean, standard deviation, number of seeds and runs of each.
+        Columns of a result table, such as paper, table, row, column, `value` (mean), `sd`,
+        `n_seeds` and `run_ids`.
     """
     frame = kept_tables(results, scale)
     curved = frame.get("step", pd.Series(np.nan, frame.index)).notna()
     frame = frame[(frame.corpus == corpus) & ~curved & frame.value.notna()]
     frame = frame.sort_values("n_seeds", ascending=False, kind="stable")
     frame = frame.drop_duplicates(["paper", "table", "row", "column"]).sort_index()
+    # a single seed has no deviation of its own: it gets the median of its paper and column, or 0
     median_sd = frame.groupby(["paper", "column"]).sd.transform("median")
     return frame.assign(sd=frame.sd.fillna(median_sd).fillna(0.0)).reset_index(drop=True)
 
@@ -125,15 +130,20 @@ def by_column(cells, change) -> pd.DataFrame:
 
 
 def own_baseline(row: str, labels) -> str | None:
-    """The untrained row that belongs to a row: of its source and target, with language-specific
-    positions if it has.
+    """The untrained encoder's row that is the baseline of a row of a result table.
 
     Parameters
     ----------
-    row : named tuple
-        A row of the verdict table.
+    row : str
+        Label of a row, as "original | en | es".
     labels : sequence of str
         Labels of the table's rows.
+
+    Returns
+    -------
+    str or None
+        Of the same source and target language where the label has them; else of an encoder that has
+        language-specific positions ("lang-pos") if the row's has. None if there is none.
     """
     if pair := published.sides(row):
         return next(
@@ -157,6 +167,7 @@ def untrained_world(cells, rng=None) -> pd.DataFrame:
 
     def alike(part):
         moments = part.set_index("row")[["value", "sd"]]
+        # {row: its baseline}; a baseline is its own
         floors = {r: r if is_floor(r) else own_baseline(r, moments.index) for r in part.row}
         part = part[part.row.map(floors).isin(moments.index)]
         return part.assign(**{c: part.row.map(floors).map(moments[c]) for c in moments})
@@ -181,6 +192,7 @@ def one_condition(cells, rng) -> pd.DataFrame:
     chosen = {table: rng.choice(rows) for table, rows in conditions.items()}
 
     def with_chosen_condition(column):
+        """A column of a table, all its conditions with the numbers of the chosen one."""
         chosen_cell = column[column.row == chosen.get(column.table.iloc[0])]
         if chosen_cell.empty:  # the condition has no number in this column
             return column
@@ -226,6 +238,7 @@ def permute_row_labels(observations, rng) -> pd.DataFrame:
     """
 
     def permute_seed(of_seed):
+        """The labels of a seed's values, permuted: one label for all values of a row."""
         rows = of_seed.row.unique()
         return of_seed.row.map(dict(zip(rows, rng.permutation(rows))))
 
@@ -267,7 +280,7 @@ WORLDS = {"untrained": untrained_world, "shuffled": shuffled_world, "one conditi
 
 # %% ../../nbs/lib/8070_placebo.ipynb #383d1501
 def holds(claim, look_up) -> bool | None:
-    """Whether a claim is true of the means of a world; None where rows were not run.
+    """Whether a claim is true of the means of a made-up world; None where rows were not run.
 
     Parameters
     ----------
@@ -276,6 +289,7 @@ def holds(claim, look_up) -> bool | None:
     look_up : callable
         Values of rows, as of `ClaimTest`.
     """
+    # true: the mean of each test is beyond the test's margin, on the claim's side
     outcomes = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
     if any(o.missing for o in outcomes):
         return None

@@ -26,7 +26,7 @@ from .spec_index import SHORT, SpecIndex, read_index, reference_values
 
 # %% ../../nbs/lib/8160_provenance.ipynb #22484d9f
 def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
-    """The command that re-runs a notebook.
+    """The command that re-runs a notebook, as `xlingual run 02_ordering --scale laptop -p seeds=3`.
 
     Parameters
     ----------
@@ -60,8 +60,9 @@ def run_provenance(index: SpecIndex, values: pd.DataFrame, short: str) -> dict:
     Returns
     -------
     dict
-        Id, stage, inputs, spec, digests of its data and code, the results that cite it, and the
-        command that re-runs it.
+        `run_id`; `stage`; what it `reads`, as {short id of an input: its stage}; its `spec` (all
+        settings); digests of its `data` and `code`; the results in which it is `cited`, as
+        "results/laptop/02_ordering/table2.csv: original (bible)"; the command that makes it `again`.
     """
     cited = values[values.run == short]
     table_rows = cited.drop_duplicates(["scale", "notebook", "corpus", "paper", "table", "row"])
@@ -96,8 +97,8 @@ def values_provenance(index: SpecIndex, values: pd.DataFrame, **arguments) -> di
     Returns
     -------
     dict
-        `runs` with seed and fingerprint of the code, digests of the `data`, and a command for each
-        notebook and corpus (`again`).
+        `runs`, each a dict of `run`, `stage`, `corpus`, `seed`, `code` (a fingerprint) and `row`;
+        digests of the `data`; `again`, a command for each notebook and corpus.
     """
     values = values.drop_duplicates("run").sort_values(["corpus", "seed"])
     runs = []
@@ -151,17 +152,20 @@ def figure_provenance(root: Path, path: Path) -> dict:
     return facts
 
 
+# of the experiments of ours, which vary one parameter of the microworld's languages (a dial):
+# {dial as a question begins: dial as a row begins}
 DIALS = {"order": "order", "overlap": "overlap", "scrambling": "scramble", "presets": "preset"}
 
 
 def question_rows(question: str, comparison: str, rows: Iterable[str]) -> set[str]:
-    """The rows that a question of ours compares.
+    """The rows that a question of an experiment of ours (no paper's) compares.
 
     Parameters
     ----------
     question, comparison : str
         Columns of `trends.csv`: a contrast names two rows, `µ: order | SVO less order | SOV`; a trend
-        runs over all rows of the dial that the question begins with, or over all dials.
+        runs over all rows of the dial (the varied parameter of the languages) that the question
+        begins with, or over all dials.
     rows : iterable of str
         Rows of the experiment.
 
@@ -193,6 +197,7 @@ def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.notebook == notebook)]
     rows = question_rows(row.question, row.comparison, values.row.unique())
+    # a comparison begins with the scores that it is of, such as µ
     columns = [name for name in values.column.unique() if name in row.comparison]
     compared = values[values.row.isin(rows) & values.column.isin(columns)]
     what = f"{row.question} {row.comparison}: {float(row.effect):.3g}, n = {row.n}, {row.verdict}"
@@ -227,7 +232,8 @@ def mean_provenance(root: Path, path: Path, line: int, row: pd.Series) -> dict:
     line : int
         Line of the file.
     row : Series
-        What stands there.
+        The line's fields, as text: paper, table, row, column, corpus, value and, of a training
+        curve, step.
 
     Raises
     ------
@@ -328,25 +334,27 @@ def planned_text(row) -> str:
     Parameters
     ----------
     row : namedtuple
-        A row of `confirmation.compared_verdicts`.
+        A row of `confirmation_outcomes.compared_verdicts`.
 
     Returns
     -------
     str
+        "micro: 5 seeds, power 0.91: reproduced", or why the plan leaves the claim out.
     """
-    if row.why:
+    if row.why:  # left out of the plan
         return f"{row.corpus}: {row.why}"
     return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {row.confirmed or row.outcome}"
 
 
 def compared_rows(test) -> tuple[str, ...]:
-    """The rows that a test subtracts, or divides by; none where it takes a baseline.
+    """The rows that a test subtracts, or divides by; none where it subtracts a baseline.
 
     Parameters
     ----------
     test : Comparison
         A test of a claim: the rows and column that it compares, and its margin.
     """
+    # else it is "floor", which stands for the baselines of the compared rows
     return test.minus if isinstance(test.minus, tuple) else ()
 
 
@@ -385,7 +393,7 @@ def test_text(test) -> str:
 
 
 def verdict_line(row) -> str:
-    """A verdict as one line: verdict, corpus and, where it was tested, the effect.
+    """A verdict as one line, as "reproduced on bible: 0.21 [0.15, 0.27], 5 seeds".
 
     Parameters
     ----------
@@ -393,13 +401,16 @@ def verdict_line(row) -> str:
         A row of a table of verdicts.
     """
     verdict = f"{row.verdict} on {row.corpus}"
-    if not row.n_seeds:
+    if not row.n_seeds:  # no model was run: no effect
         return verdict
     return f"{verdict}: {row.effect:.3g} [{row.low:.3g}, {row.high:.3g}], {row.n_seeds} seeds"
 
 
 def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
-    """The provenance of the verdicts on a claim: its tests, and the runs of the rows compared.
+    """What the verdicts on a claim rest on: its tests, and the runs of the rows compared.
+
+    A claim is a sentence of a paper with statistical tests, each of which compares rows of a result
+    table in one column; it has one verdict a scale and corpus.
 
     Parameters
     ----------
@@ -415,6 +426,8 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     Returns
     -------
     dict
+        `what` the claim says; lists of lines: `verdicts`, `decided by`, `tests` and, where there are
+        any, `history` (how its tests were amended) and `on fresh seeds`; and `values_provenance`.
 
     Raises
     ------
@@ -425,12 +438,12 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     require(claim is not None, f"no claim {name!r}: `xlingual claims` lists them")
 
     def about_claim(frame):
+        """Rows of a table of verdicts on the claim and the wanted corpora."""
         is_wanted = frame.claim == name
         if corpus:
             is_wanted &= frame.corpus == corpus
         return frame[is_wanted]
 
-    # verdicts, tests, amendments, and verdicts on fresh seeds
     judged = about_claim(verdicts.read(Path(root) / "results" / scale / "verdicts.csv"))
     facts = {
         "what": f"{name} ({claim.where}): {claim.says}",
@@ -441,17 +454,19 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     amended = verdicts.amendments()
     if name in amended:
         facts["history"] = [amended[name]]
-    fresh = about_claim(compared_verdicts(root))
-    if len(fresh):
-        facts["on fresh seeds"] = [planned_text(row) for row in fresh.itertuples()]
+    # the verdict is tested once more on seeds that no earlier run has used, by a plan made before
+    planned = about_claim(compared_verdicts(root))
+    if len(planned):
+        facts["on fresh seeds"] = [planned_text(row) for row in planned.itertuples()]
 
-    # runs of the rows that some test compares
+    # the runs behind the rows that some test compares
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.paper == claim.paper)]
     values = values[values.corpus.isin(judged.corpus)]
     compared = pd.Series(False, index=values.index)
     for test in claim.tests:
         compared |= is_compared(values, test)
+    # `claim` is a notebook's parameter that re-runs only what the claim needs
     return facts | values_provenance(read_index(root), values[compared], claim=name)
 
 
