@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     words = [a for a in arguments if a != "--debug"]
-    command = "".join(words[:1])
+    command = "".join(words[:1])  # "" if there is none
     line = ""  # what is printed to stderr, if anything
     try:
         settle(sys.stdout)
@@ -212,6 +212,7 @@ def notebook_values(
         from_options["own"] = str(sizes.expanduser().absolute())
 
     # -p scale=laptop beside --scale would leave open which of them counts
+    # {parameter that has an option: what to write in place of -p}
     values = assignments(parameter)
     remedies = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"}
     remedies |= dict.fromkeys(from_options, "the option alone")

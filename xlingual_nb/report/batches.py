@@ -44,7 +44,7 @@ from ..runs.cluster import Dask, uses_cluster
 from ..runs.executors import Job
 
 # %% ../../nbs/lib/8170_batches.ipynb #e006acb8
-KEYS = {"notebook", "parameters"}
+KEYS = {"notebook", "parameters"}  # of an entry of a batch's YAML file
 # parameters that say where and how a notebook runs, not what it measures
 NOT_IN_NAME = {"scale", "store", "results", "figures", "device", "make_missing", "keep"}
 
@@ -92,7 +92,7 @@ def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str
 
 
 def batch_file(batch: str) -> Path:
-    """The YAML file of a batch of notebooks, by path or by name.
+    """The YAML file of a batch (notebooks to be executed, with their parameters), by path or name.
 
     Parameters
     ----------
@@ -122,6 +122,12 @@ def read_batch(
     batch: str | Path, settings: dict | None = None, scale: str = "smoke"
 ) -> list[Entry]:
     """Read the entries of a batch, one notebook with its parameters each.
+
+    The file is a list such as
+
+        - notebook: 07_laboratory
+          parameters: {scale: laptop, seeds: 3}
+        - notebook: 02_ordering
 
     Parameters
     ----------
@@ -169,7 +175,7 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     Parameters
     ----------
     item : dict
-        `notebook` and `parameters`, from YAML.
+        From YAML, as `{"notebook": "07", "parameters": {"seeds": 3}}`; anything else is refused.
     where : str
         File and number of the entry, for messages.
     settings : dict
@@ -195,6 +201,7 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
 
     source = resolve(str(item["notebook"]))
     known = parameters(source)
+    # parameters for all entries win over the entry's own, these over the scale for all
     common_values = {name: value for name, value in settings.items() if name in known}
     values = {"scale": scale} | own_values | common_values
     try:
@@ -206,7 +213,11 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     home = repository() if values.get("keep") else repository() / YOURS
     tables = Path(values.get("results") or home / "results")
     folder = tables / values["scale"] / source.stem
-    return Entry(source, values, folder / f"{output_name(source.stem, values, known)}.ipynb")
+    return Entry(
+        source=source,
+        parameters=values,
+        output=folder / f"{output_name(source.stem, values, known)}.ipynb",
+    )
 
 # %% ../../nbs/lib/8170_batches.ipynb #7595a4ad
 def is_finished(entry: Entry) -> bool:
@@ -221,7 +232,7 @@ def is_finished(entry: Entry) -> bool:
         metadata = json.loads(entry.output.read_text(encoding="utf-8"))["metadata"]
     except (OSError, ValueError, KeyError):
         return False
-    facts_then = metadata.get("xlingual", {})
+    facts_then = metadata.get("xlingual", {})  # written when it was executed
     facts_now = execution_facts(entry.source.stem, entry.parameters, entry.source)
     compared = ("source_sha256", "code_sha256", "parameters")
     return all(facts_then.get(name) == facts_now[name] for name in compared)
@@ -239,7 +250,7 @@ def execute_entry(text: str) -> None:
     """
     values = json.loads(text)
     source = Path(values["source"])
-    scale = values["parameters"].pop("scale")
+    scale = values["parameters"].pop("scale")  # `run_notebook` takes it by itself
     try:
         run_notebook(source, scale, values["parameters"], copy_name=values["name"])
     except (InputError, NotebookError) as error:
@@ -266,6 +277,7 @@ def as_json(entry: Entry) -> str:
     Returns
     -------
     str
+        An object with `source` (path of the notebook), `parameters` and `name` (of its copy).
     """
     given = dict(source=str(entry.source), parameters=entry.parameters, name=entry.name)
     return json.dumps(given)

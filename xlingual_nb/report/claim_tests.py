@@ -23,7 +23,7 @@ ALPHA = 0.05  # level of every test
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #4be4188e
 def baseline_labels(claim, test, row) -> tuple[str, ...]:
-    """Labels of a row's baselines.
+    """Labels of a row's baselines, such as `untrained | en | es` of `en-es | en | es`.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def baseline_labels(claim, test, row) -> tuple[str, ...]:
 
 
 def baselines_in_words(claim, test, rows) -> str:
-    """The baselines to run for some rows, as text; of each row one would do.
+    """The baselines to run for some rows, as text: "A or B, C" where each row needs one of its own.
 
     Parameters
     ----------
@@ -58,13 +58,14 @@ def baselines_in_words(claim, test, rows) -> str:
 
 
 def compared_rows(test) -> tuple[str, ...]:
-    """Labels of the rows that a test compares, without baselines.
+    """Labels of the rows that a test compares, on both sides, without baselines.
 
     Parameters
     ----------
     test : Comparison
         A test of a claim.
     """
+    # "floor" in place of labels: the plus rows are compared with their baselines
     return test.plus + (() if test.minus == "floor" else test.minus)
 
 
@@ -83,7 +84,7 @@ def precondition_rows(claim, test) -> tuple[str, ...]:
     tuple[str, ...]
         The claim's own; of a share what it is a share of; else all that are compared.
     """
-    if claim.alive is not None:
+    if claim.alive is not None:  # the registry names them
         return claim.alive
     return test.minus if test.net else compared_rows(test)
 

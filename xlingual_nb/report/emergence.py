@@ -33,7 +33,11 @@ from ..runs.files import write_atomic
 # %% ../../nbs/lib/8250_emergence.ipynb #eef4b188
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a figure; both kinds of words, and both of lines, stay apart in grey."""
+    """Colours of a figure; both kinds of words, and both of lines, stay apart in grey.
+
+    `first` and `second` are of a word and its translation; `hit` and `miss` of the line between
+    them, after whether the translation is the word's nearest in the other language.
+    """
 
     page: str
     ink: str
@@ -45,8 +49,24 @@ class Theme:
 
 
 THEMES = {
-    "light": Theme("#ffffff", "#1b1b1b", "#0072b2", "#e69f00", "#1b1b1b", "#c9c9c9", "#dddddd"),
-    "dark": Theme("#0d1117", "#e6edf3", "#3a8fd9", "#e69f00", "#f0f6fc", "#3d444d", "#30363d"),
+    "light": Theme(
+        page="#ffffff",
+        ink="#1b1b1b",
+        first="#0072b2",
+        second="#e69f00",
+        hit="#1b1b1b",
+        miss="#c9c9c9",
+        frame="#dddddd",
+    ),
+    "dark": Theme(
+        page="#0d1117",
+        ink="#e6edf3",
+        first="#3a8fd9",
+        second="#e69f00",
+        hit="#f0f6fc",
+        miss="#3d444d",
+        frame="#30363d",
+    ),
 }
 LABELS = ("word", "its translation")
 MOST_WORDS = 130  # of more, every k-th is drawn
@@ -80,7 +100,9 @@ def model_view(trajectory: Trajectory, title: str = "") -> ModelView:
     ModelView
     """
     return ModelView(
-        title or trajectory.name, project_languages(trajectory), project_centred(trajectory)
+        title=title or trajectory.name,
+        plane=project_languages(trajectory),
+        centred=project_centred(trajectory),
     )
 
 
@@ -114,7 +136,7 @@ def nearest_checkpoints(steps: Sequence[int], percents: Sequence[int] = COLUMNS)
     -------
     list[int]
     """
-    share = 100 * np.asarray(steps) / max(steps[-1], 1)
+    share = 100 * np.asarray(steps) / max(steps[-1], 1)  # 1: of a model that was not trained
     return list(dict.fromkeys(int(np.abs(share - percent).argmin()) for percent in percents))
 
 
@@ -174,7 +196,7 @@ def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme:
 
 
 def tau_text(model: ModelView, checkpoint: int, is_centred: bool) -> str:
-    """The number under a panel: τ of the model that is drawn.
+    """The number under a panel: τ, the share of words whose nearest word is their translation.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ VERDICTS = (*DECIDED, INCONCLUSIVE, NOT_ABOVE, SOLVED, NOT_LEARNT, NOT_TESTED)
 # %% ../../nbs/lib/8050_examination.ipynb #edbc360e
 @dataclass(frozen=True)
 class Examined:
-    """A claim before the correction for many."""
+    """A claim with the results of its tests, before the correction for multiple tests."""
 
     claim: published.Claim
     outcomes: list[Outcome]
@@ -80,7 +80,7 @@ def why_no_spread(outcomes) -> str:
     outcomes : sequence of Outcome
         Results of the claim's tests.
     """
-    # Fisher's z has the standard error 1 / sqrt(n - 3)
+    # rows are the sample of a correlation: Fisher's z has the standard error 1 / sqrt(n - 3)
     sample_sizes = [result.rows for result in outcomes if result.rows]
     if sample_sizes and min(sample_sizes) <= 3:
         return "a correlation over three rows has no interval"
@@ -220,7 +220,7 @@ def source_task_failures(tests) -> tuple[str, str]:
     tuple[str, str]
         Both as text, such as `XNLI en of 0 original`.
     """
-    learnt = {}
+    learnt = {}  # {(column, row): True, False, or None where it was not run}
     for test in tests:
         learnt |= source_task_learnt(test)
     not_run = [f"{column} of {row}" for (column, row), is_so in learnt.items() if is_so is None]

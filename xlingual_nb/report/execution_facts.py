@@ -66,6 +66,9 @@ def commit_of(folder: Path) -> str:
 def execution_facts(notebook: str, settings: dict, source: Path | None = None) -> dict:
     """Provenance of an execution of a notebook: parameters, digests, versions, commit and system.
 
+    The executed notebook has these facts in its metadata, under "xlingual"; a batch compares them to
+    know whether an execution would be the same again.
+
     Parameters
     ----------
     notebook : str

@@ -192,10 +192,12 @@ def label_points(
     ax.figure.draw_without_rendering()  # before it, nothing has a position in pixels
 
     def box_around(point, half_width: float):
+        """The box of a mark in pixels, 4 pixels high."""
         x, y = ax.transData.transform(point)  # pixels
         return Bbox.from_extents(x - half_width, y - 2, x + half_width, y + 2)
 
     def count_conflicts(box) -> int:
+        """How many marks and names a box lies on, and 1 more if it leaves the panel."""
         panel = ax.bbox.padded(4)
         is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
         return sum(box.overlaps(other) for other in occupied) + (not is_inside)

@@ -110,7 +110,7 @@ def mean_name(text: str) -> str:
     return f"mean without {' and '.join(left_out)}" if left_out else MEAN
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab06
-TERMS = (  # what stands in keys, and what a reader sees
+TERMS = (  # (pattern of what stands in the keys of rows, what a reader sees)
     (r"^(\d+[ab]?)-base ", r"\1 (base size) "),
     (r";", ", "),
     (r"^alpha (-?[\d.]+)$", r"α \1"),
@@ -130,17 +130,18 @@ TERMS = (  # what stands in keys, and what a reader sees
     (r"^\|V\|$", "tokens of the language, |V|"),
     (r"^\|V ∩ V_en\|$", "of these in English too, |V ∩ V_en|"),
 )
+# parameters of the microworld's languages, with which the key of a row may begin
 DIALS = "order", "overlap", "scramble", "preset"
 OF_TARGET = "supervised", "translate-train"  # ways that fine-tune in the language of the test
 
 
 def term_name(part: str) -> str:
-    """Display name of one part of a key.
+    """Display name of one part of a row's key, which has bars between its parts.
 
     Parameters
     ----------
     part : str
-        Part of a key.
+        Part of a key, as `es`, `mean -en -zh` or `enfake 50% shared`.
     """
     if part in LANGUAGES:
         return LANGUAGES[part]
@@ -230,7 +231,7 @@ def row_name(row: str) -> str:
     return ", ".join([term_name(head), *names])
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab09
-WORDS = (  # in columns
+WORDS = (  # (pattern in the key of a column, what a reader sees)
     (r"\bMLM-Perpl\.", "MLM perplexity,"),
     (r"\bPerpl\.", "perplexity,"),
     (r"\bRetr\.", "retrieval"),
@@ -306,7 +307,7 @@ def source_name(source: str) -> str:
     Parameters
     ----------
     source : str
-        Key of the level.
+        Key of the level: a corpus, with ", kept" where the column has the reference results.
     """
     corpus, comma, rest = source.partition(", kept")
     return corpus_name(corpus) + comma + rest

@@ -46,7 +46,8 @@ def carried_in_part(row) -> str:
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table: `carried_by` is such as "es, ru", `by_language` such as
+        "es 3.2 (p 0.004); hi 0.1 (p 0.410)".
     """
     if row.verdict not in verdicts.DECIDED or not row.carried_by:
         return ""
@@ -56,7 +57,7 @@ def carried_in_part(row) -> str:
 
 
 def verdict_of(judged: pd.DataFrame, claim: str, corpus: str) -> tuple[str, str]:
-    """Verdict on a claim, and the languages that carry it (`carried_in_part`).
+    """Verdict on a claim (a sentence of a paper that is tested), and the languages that carry it.
 
     Parameters
     ----------
@@ -166,6 +167,7 @@ def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
     judged : pd.DataFrame
         Verdict table.
     """
+    # such a note begins "Old English stands in for German; ..."
     notes = {str(note).split(";")[0] for note in judged[judged.claim == claim.id].note}
     stands = {note for note in notes if "stands in for" in note}
     return " ".join([claim.says, *(f"({note})" for note in sorted(stands))])
@@ -191,7 +193,7 @@ def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
     )
 
     # a mark for the verdict, and in brackets the languages that show the effect alone: "✓ (es)"
-    reached = set()
+    reached = set()  # verdicts that the legend explains
     for corpus in sorted(judged.corpus.unique()):
         of_corpus = [verdict_of(judged, claim.id, corpus) for claim in about]
         table[corpus_name(corpus)] = [MARKS[verdict] + carriers for verdict, carriers in of_corpus]
@@ -475,7 +477,7 @@ def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOU
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
-    """Show how far a user's tables agree with the reference results at the same scale.
+    """Show how far a user's tables agree with the reference results ("kept") at the same scale.
 
     A sentence a table, and a table of the numbers that differ significantly.
 

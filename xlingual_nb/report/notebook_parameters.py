@@ -120,7 +120,12 @@ def declared_parameters(source: str, name: str) -> dict[str, Parameter]:
                 f"{name}: the default of '{parameter}' is not a literal ({ast.unparse(value)}): "
                 "write a number, text, list or None"
             ) from None
-        declarations[parameter] = Parameter(parameter, default, comment, annotation)
+        declarations[parameter] = Parameter(
+            name=parameter,
+            default=default,
+            help=comment,
+            annotation=annotation,
+        )
     return declarations
 
 
@@ -150,7 +155,8 @@ def parameters(path: Path) -> dict[str, Parameter]:
         raise InputError(
             f"{path.name}: {len(cells)} cells tagged 'parameters', one is needed: join them"
         )
-    return declared_parameters(*cells.values(), path.name)
+    (source,) = cells.values()
+    return declared_parameters(source, path.name)
 
 
 def default_values(path: Path) -> dict:
@@ -164,6 +170,7 @@ def default_values(path: Path) -> dict:
     return {p.name: p.default for p in parameters(path).values()}
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #35c6ea78
+# what is written for a truth value, in lower case: {text: value}
 TRUTH = {"true": True, "yes": True, "on": True, "1": True}
 TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -521,7 +528,7 @@ def cells_before(namespace: dict) -> tuple[str, str]:
     tuple[str, str]
         Empty where there is none.
     """
-    earlier = [*namespace.get("In", ())][:-1]
+    earlier = [*namespace.get("In", ())][:-1]  # IPython keeps the sources of all cells in `In`
     injected = earlier.pop() if earlier and earlier[-1].startswith(INJECTED) else ""
     return earlier[-1] if earlier else "", injected
 

@@ -170,8 +170,7 @@ def values_of(path: Path, settings: dict) -> dict:
 
 
 def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict]:
-    """Specs of an experiment for these settings, and the notebook's parameters with defaults
-    filled in.
+    """Specs of the runs of an experiment (its grid), and the parameters of its notebook.
 
     Parameters
     ----------
@@ -181,6 +180,12 @@ def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict
         Name of the scale.
     settings : dict[str, str]
         Parameters, as on the command line.
+
+    Returns
+    -------
+    specs : list of Spec
+    values : dict
+        {parameter: value}, with defaults filled in.
 
     Raises
     ------
@@ -240,6 +245,7 @@ def announcing_engine(name: str, say):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
             """Execute as papermill does; a cell with a heading is reported when it starts."""
+            # a method replaced on the one object: papermill has no hook for a cell's start
             papermills_cell_start = manager.cell_start
             n_cells = len(manager.nb.cells)
 
@@ -355,6 +361,7 @@ def failure(source: Path, target: Path, error) -> Exception:
     """
 
     def cells_of(path):
+        """The cells of a notebook file, as dicts."""
         return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
     def has_failed(cell):
@@ -509,6 +516,7 @@ def half_written(root: Path) -> list[Path]:
     """
 
     def is_abandoned(path: Path) -> bool:
+        """Whether no process writes the notebook any more."""
         pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
         if not pid or start_time(int(pid[1])) is not None:
             return False

@@ -79,16 +79,17 @@ def rounded_like(value: float, shown: str) -> bool:
 
 
 def labels_of(row) -> frozenset[str]:
-    """Display names that can stand around a number: `row` is a line of a result table.
+    """Display names that can stand beside or over a number of a result table.
 
     Parameters
     ----------
     row : named tuple
-        Row of a result table.
+        A line of the table; its field `row` is a key of parts, as `en-es | zero-shot | es`.
 
     Returns
     -------
     frozenset[str]
+        Such as {"English → Spanish, zero-shot", "Spanish", "accuracy", "Bible"}.
     """
     head, *parts = row.row.split(" | ")
     labels = {row_name(row.row), column_name(row.column), corpus_name(row.corpus), term_name(head)}
@@ -150,6 +151,7 @@ class NumberIndex:
         return [number for number in matches if len(number.labels) == fewest]
 
 # %% ../../nbs/lib/8220_number_links.ipynb #82210005
+# how a table shows a number: 69.06, 69.06 ± 1.71 or 69 ± 2
 SHOWN = r"-?\d+\.\d+( ± ?\d+\.\d+)?|-?\d+ ± ?\d+"
 NOT_OURS = ("published", "printed")  # ends of what stands beside or over a paper's number
 
@@ -183,13 +185,19 @@ def texts_over(head: str) -> list[list[str]]:
 
 
 def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
-    """The texts beside and over each cell of a row.
+    """The texts beside and over each cell of a row of an HTML table.
 
     Parameters
     ----------
     cells : list of str
+        Texts of the row's cells, words and numbers.
     over : list of lists of str
-        Texts over each column.
+        Header texts over each column (`texts_over`).
+
+    Returns
+    -------
+    list of set of str
+        A set a cell, by which its number is looked up.
     """
     row_texts = set()
     for text, heads in zip(cells, over):
@@ -270,9 +278,10 @@ def linked_table(table: str, index: NumberIndex, up: str) -> str:
     for numbers in candidates:
         votes.update({(number.table, number.column) for number in numbers})
 
-    remaining = iter(candidates)
+    remaining = iter(candidates)  # `re.sub` comes to the cells in the same order
 
     def with_link(cell: re.Match) -> str:
+        """A cell with its link; groups of the match: `<td>` with attributes, and the text."""
         numbers = next(remaining)
         most_votes = max((votes[n.table, n.column] for n in numbers), default=0)
         best = [n for n in numbers if votes[n.table, n.column] == most_votes]

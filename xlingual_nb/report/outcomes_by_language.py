@@ -44,6 +44,7 @@ def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
         return []
 
     def of_target(rows, target):
+        """Those of the rows whose target language it is."""
         return tuple(row for row in rows if published.sides(row)["target"] == target)
 
     tests = []
@@ -92,7 +93,7 @@ def effects_by_language(by_language: dict[str, Outcome]) -> str:
 
 
 def carriers(by_language: dict[str, Outcome], side: str) -> str:
-    """Languages that alone decide a claim, at the uncorrected level, as text.
+    """Languages that alone decide a claim, at the uncorrected level, as text such as `es, ru`.
 
     Parameters
     ----------

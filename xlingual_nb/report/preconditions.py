@@ -84,7 +84,8 @@ def is_above_baseline(t: ClaimTest) -> bool | None:
     Returns
     -------
     bool or None
-        None if no baseline was run; True where the claim asks it of no row (`alive = []`).
+        None if no baseline was run; True where the claim's entry in `claims.toml` asks it of no row
+        (`alive = []`).
     """
     rows = precondition_rows(t.claim, t.test)
     if not rows:
@@ -108,6 +109,7 @@ def is_solved_by_baseline(t: ClaimTest) -> bool:
         return False
     baselines = [t.strongest_baseline(row, column) for row in precondition_rows(t.claim, t.test)]
     means = [t.values(baseline, column).mean() for baseline in baselines if baseline]
+    # the claim's least margin above baselines tells whether its scores are shares or percent
     half = 0.5 if t.claim.clear < 1 else 50
     return bool(means) and np.mean(means) > half
 
@@ -168,6 +170,7 @@ def misfit(t: ClaimTest) -> str:
     if not t.test.fit:
         return ""
     uses_best_row = t.test.fit == published.BEST_FIT
+    # the best-fitting row is known once all perplexities are
     reference_rows = () if uses_best_row else t.test.fit
     rows = [row for row in compared_rows(t.test) if row not in reference_rows]
 

@@ -21,12 +21,12 @@ COLUMNS = ["paper", "claim", "where", "whose", "tests", "effect", "test", "margi
 
 
 def tightest(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome nearest to the bound of its test, or farthest outside.
+    """The test that a claim passes by least, or fails by most.
 
     Parameters
     ----------
     outcomes : Iterable[Outcome]
-        Outcomes of one claim.
+        Results of the tests of one claim; each has a region for its effect, bounded by its margin.
     """
     return min(outcomes, key=lambda one: min(one.distances()))
 
@@ -42,8 +42,10 @@ def printed_claim(claim: Claim) -> dict:
     Returns
     -------
     dict
-        Paper, id and place of the claim, the number of its tests whose numbers are printed, and
-        the outcome; `effect`, `test` and `margin` of the test nearest to failing.
+        Fields of `COLUMNS`: `paper`, `claim` (its id), `where` in the paper, `whose` (the paper's or
+        ours), the number of `tests` whose numbers are printed, and the `outcome` ("holds", "fails"
+        or "not printed"); `effect`, `test` and `margin` are of the test nearest to failing, and
+        missing where none is printed.
     """
     look_up = published_values(claim.paper)
     results = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]

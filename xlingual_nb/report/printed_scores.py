@@ -97,7 +97,10 @@ def is_language_row(row: str, condition: str, left_out: list[str]) -> bool:
 # %% ../../nbs/lib/8130_printed_scores.ipynb #8130ps07
 def sides(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
     """The groups of rows that the tests of a claim compare, such as all models with and without a
-    change; without baselines, and without what is read off a curve.
+    change.
+
+    A claim is a sentence of a paper, with statistical tests; a test compares plus rows with minus
+    rows. Baselines are left out, and what is read off a training curve.
 
     Parameters
     ----------
@@ -129,6 +132,7 @@ def side_names(compared: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
         As of `sides`.
     """
     if len({column for _, column, _ in compared}) > 1:
+        # the loss in transfer (Δ) of a column is another score than the column's own
         losses = [" Δ" if rows[0].endswith(" | Δ") else "" for _, _, rows in compared]
         return [column_name(side[1]) + loss for side, loss in zip(compared, losses)]
     return [row_name(rows[0]).rpartition(", ")[2] for _, _, rows in compared]
@@ -194,6 +198,7 @@ def score_beside_ours(printed: float, ours: dict[str, float], number: str) -> st
     str
         `59.9 (ours 46.9)`.
     """
+    # NaN, the only number that differs from itself, is a score that was not measured
     listed = {text: f"{score:{number}}" for text, score in ours.items() if score == score}
     texts = list(listed.values())
     if len(ours) > 1:
