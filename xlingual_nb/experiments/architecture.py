@@ -245,7 +245,7 @@ def size_entries(
     if table != "table7":
         del amounts[PERCENT]  # a column of Table 7 alone
     return [
-        TableEntry(paper, table, row, column, spec.seed, runs, amount=float(amount))
+        TableEntry(paper, table, row, column, spec.seed, runs=runs, amount=float(amount))
         for column, amount in amounts.items()
     ]
 
@@ -542,7 +542,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims (sentences of the paper with their tests) with commas between; only the
+        entries that these need. Empty for all.
 
     Returns
     -------

@@ -154,7 +154,7 @@ def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[T
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     readings : sequence of str
-        What more text means, some of `READINGS`.
+        What more text means for training (equal steps or epochs, say), some of `READINGS`.
     target : str
         Target language, or `mean` for the mean over the targets.
     seed : int
@@ -241,7 +241,7 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     readings : sequence of str
-        What more text means, some of `READINGS`.
+        What more text means for training (equal steps or epochs, say), some of `READINGS`.
     seed : int
         Seed of the model.
 
@@ -306,6 +306,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Figures 1 and 2 of Liu et al. (2020a): retrieval and NLI by amount of text.
 
+     A row is a method, an amount of text and a target.
+
     Parameters
     ----------
     scale : str
@@ -319,7 +321,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     reading : str, optional
-        What more text means, one of `READINGS`; empty for the scale's own.
+        What more text means for training, which the paper leaves open: `steps`, `epochs` or
+        `reads`; empty for the scale's own.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 

@@ -201,7 +201,7 @@ def setting_cells(
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     seed = measure.checkpoint.seed
-    dial, _, setting = row.partition(" | ")
+    dial, _, setting = row.partition(" | ")  # such as `overlap | 0.75`
 
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
     if dial == "overlap" and not floor:
@@ -209,7 +209,16 @@ def setting_cells(
         metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))
     entries = []
     for column, metric in metrics.items():
-        entries.append(TableEntry(OURS, table, row, column, seed, (measure,), metric))
+        entry = TableEntry(
+            paper=OURS,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(measure,),
+            metric=metric,
+        )
+        entries.append(entry)
 
     if tagger_spec is None:
         return entries
@@ -221,9 +230,17 @@ def setting_cells(
         tagger_metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
 
     for column, metric in tagger_metrics.items():
-        entries.append(
-            TableEntry(OURS, table, row, column, seed, (tagger_spec,), metric, unit=100.0)
+        entry = TableEntry(
+            paper=OURS,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=(tagger_spec,),
+            metric=metric,
+            unit=100.0,
         )
+        entries.append(entry)
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
@@ -315,6 +332,8 @@ def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = ""
 ) -> list[TableEntry]:
     """Table entries of both studies: typology parameters one at a time, and preset languages.
+
+     A row is a setting of a parameter or a language, as in `overlap | 0.75` or `preset | hi`.
 
     Parameters
     ----------
@@ -408,7 +427,7 @@ def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
 
     rows = []
     for (table, row), measure in measure_of_row.items():
-        dial, _, setting = row.partition(" | ")
+        dial, _, setting = row.partition(" | ")  # such as `overlap | 0.75`
         tau = word_order_agreement(measure.dev, measure.other or measure.dev)
         if setting == "inverted":
             tau = -tau  # the text is English; the reversal is a transform of token ids

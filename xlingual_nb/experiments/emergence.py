@@ -79,7 +79,7 @@ def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     Parameters
     ----------
     row : str
-        Label of the row.
+        Label of the row, a key of `TITLES`, such as `3 inv-order`.
     sizes : LaboratoryConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
@@ -146,7 +146,10 @@ def cells(
     languages: str = "",
     own: str = "",
 ) -> list[TableEntry]:
-    """Table entries of word translation at layer 0 along training, and at its end.
+    """Table entries of word translation at layer 0, at several points of training and at its end.
+
+     A row is a variant of the model (`3 inv-order`), a column a score of translation between
+     English and Fake-English, its copy; an entry is one point of one model's learning curve.
 
     Parameters
     ----------
@@ -157,7 +160,7 @@ def cells(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     rows : str, default 'all'
-        `front`, `all`, or first words of row labels with commas between.
+        `front`, `all`, or first words of row labels with commas between, such as `0,3`.
     languages : str, optional
         Target languages with commas between; empty takes the section's own.
     own : str, optional
@@ -176,17 +179,27 @@ def cells(
     sizes = laboratory_config(scale, corpus, languages, own)
     table_entries = []
     for row in select_rows(rows):
+        # the rows shown first have more seeds than those that change one thing
         n_seeds = N_SEEDS["front" if row in FRONT else "single"]
         for seed in choose_seeds(seeds, 1 if scale == "smoke" else n_seeds, SEEDS):
             spec = model_spec(row, sizes, seed)
 
-            # percent of the training steps; None is the end
+            # points of the curve that the model has snapshots of, in percent of the training
+            # steps; None is the end
             points = [point for point in SHOWN if point in spec.snapshots]
-            for percent, (column, name) in product((*points, None), COLUMNS.items()):
+            for percent, (column, metric) in product((*points, None), COLUMNS.items()):
                 run = TranslationSpec(spec, percent)
-                table_entries.append(
-                    TableEntry(OURS, "training", row, column, seed, (run,), name, step="step")
+                entry = TableEntry(
+                    paper=OURS,
+                    table="training",
+                    row=row,
+                    column=column,
+                    seed=seed,
+                    runs=(run,),
+                    metric=metric,
+                    step="step",  # the run's metric that says where on the curve it stands
                 )
+                table_entries.append(entry)
     return table_entries
 
 

@@ -59,7 +59,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 3: word frequency as the only property in common.
 
-    In its `frequency based` rows the target's words are drawn by frequency alone (unigram text).
+     A row is Fake-English with a target, in real text or with the target's words drawn by their
+     frequency alone (`frequency based`, unigram text).
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims (sentences of the paper with their tests) with commas between; only the
+        entries that these need. Empty for all.
 
     Returns
     -------
@@ -88,18 +90,19 @@ def cells(
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
 
-    table_cells = []
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
+        # English, of which Fake-English is a copy, is a target too
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
             # the same languages with real text, and with the target's words drawn by frequency
             for kind, frequency in KINDS.items():
                 spec = bbert_spec(sizes, pair, seed, frequency=frequency)
-                table_cells += evaluation_cells(
+                table_entries += evaluation_cells(
                     sizes, "table3", frequency_row_label(target, kind), spec, pair, target
                 )
-            table_cells += baseline_cells(sizes, "table3", pair, bbert_spec(sizes, pair, seed))
-    return select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
+            table_entries += baseline_cells(sizes, "table3", pair, bbert_spec(sizes, pair, seed))
+    return select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.main)
 
 
 def grid(

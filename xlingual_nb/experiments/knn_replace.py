@@ -433,17 +433,19 @@ def base_model_spec(
         How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
         `nothing`.
     **switches
-        Further fields of `PretrainSpec`.
+        Further fields of `PretrainSpec`, such as `lang_pos=True`.
     """
     names = "en", *sizes.targets
     languages = [Language(name, script_corpus(sizes, name)) for name in names]
     first, *corpora = [l.corpus for l in languages]
     tokenizer = TokenizerSpec(first, sizes.pieces, sizes.kind, tuple(corpora))
 
-    # positions and segments for each language to have its own, also in the rows that share them
+    # positions and segments (2 at least, as in BERT) for each language to have its own, also in
+    # the rows that share them: all rows have as many parameters
     shape, training = sizes.base
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))
     if masking.startswith("knn"):
+        # a masked word is replaced by one near it in the mapped space of word vectors
         switches["neighbours"] = base_space_spec(sizes, languages, tokenizer, fit)
         switches["nearest"] = sizes.nearest
 
@@ -564,6 +566,8 @@ def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list[TableEntry]:
     """Table entries of Tables 1 and 3 and Figure 7 of Dufter & Schütze (2020), for knn-replace.
+
+     Knn-replace puts translations, found by mapped word vectors, in the place of masked words.
 
     Parameters
     ----------

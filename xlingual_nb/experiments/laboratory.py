@@ -159,7 +159,7 @@ def row_spec(
     Parameters
     ----------
     row : str
-        Label of the row.
+        Label of the row, such as `3 inv-order`.
     sizes : LaboratoryConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
@@ -278,7 +278,7 @@ def row_cells(
     paper : str, optional
         Name of the paper that the entries are compared with.
     columns : dict[str, str]
-        Metric of each column.
+        Metric of each column, such as `{"µ": "mu"}`.
 
     Returns
     -------
@@ -291,14 +291,22 @@ def row_cells(
     # a curve is measured at each snapshot of the training; None is its end
     is_curve = table == "figure6"
     points = (*model.snapshots, None) if is_curve else (None,)
-    step = "step" if is_curve else ""
+    step = "step" if is_curve else ""  # the run's metric that says where on the curve it stands
 
     table_entries = []
     for point, (column, metric) in product(points, metrics.items()):
         run = replace(measure, percent=point)
-        table_entries.append(
-            TableEntry(paper, table, row, column, model.seed, (run,), metric, step=step)
+        entry = TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=model.seed,
+            runs=(run,),
+            metric=metric,
+            step=step,
         )
+        table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
@@ -313,7 +321,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Tables 1, 2 and 10 and Figures 5 and 6 of Dufter & Schütze (2020).
 
-    Also of Tables 1 and 2 with rows trained until they fit their text alike.
+     A row is a variant of the model, such as `3 inv-order`. Also of Tables 1 and 2 with rows
+     trained until they fit their text alike.
 
     Parameters
     ----------
@@ -346,6 +355,7 @@ def cells(
     sizes = laboratory_config(scale, corpus, languages, own)
     row_ids = select_rows(rows)
     if sizes.longer:
+        # rows by identifier, such as {"3": 2.0}: an unknown one is an error
         select_rows(",".join(sizes.longer), "longer")
     check_choice("reading", reading, ("paper", "released"))
 

@@ -140,7 +140,7 @@ def shift_rows(
     runs_of_target = with_average(shifts)
     table_entries = []
     for alpha, column in product(sizes.shifts.alphas, shift_columns(sizes)):
-        # layers are the paper's, of twelve: take the same relative depth
+        # COLUMNS has (metric, layer, α); layers are the paper's, of twelve: take the same depth
         name, layer, _ = COLUMNS[column]
         metric = shift_metric(scale_layer(layer, depth), alpha, name)
         for target, runs in runs_of_target.items():
@@ -418,7 +418,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Liu et al. (2020b): language translated and erased by shifts of the mean.
 
-    Tables 2 to 4 and Figures 7 and 8, with further tables of ours.
+     A shift adds to a layer's vectors the difference between two languages' means. Tables 1 to
+     4 and Figures 7 and 8, with further tables of ours.
 
     Parameters
     ----------

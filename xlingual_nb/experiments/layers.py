@@ -194,9 +194,17 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     table_entries = []
     for label, targets in rows:
         for target, (runs, metric) in targets.items():
-            table_entries.append(
-                TableEntry(PAPER, "figure1", label(target), column, seed, runs, metric, unit=100.0)
+            entry = TableEntry(
+                paper=PAPER,
+                table="figure1",
+                row=label(target),
+                column=column,
+                seed=seed,
+                runs=runs,
+                metric=metric,
+                unit=100.0,
             )
+            table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/13_layers.ipynb #c4a0d867
@@ -300,9 +308,17 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     table_entries = []
 
     def add(row, run, metric):
-        table_entries.append(
-            TableEntry(PAPER, "figure2", row, LANGUAGE_ID, seed, (run,), metric, unit=100.0)
+        entry = TableEntry(
+            paper=PAPER,
+            table="figure2",
+            row=row,
+            column=LANGUAGE_ID,
+            seed=seed,
+            runs=(run,),
+            metric=metric,
+            unit=100.0,
         )
+        table_entries.append(entry)
 
     for name, layer in layer_labels(spec.shape.layers).items():
         add(f"majority | {name}", run, "majority all")
@@ -354,6 +370,7 @@ def cells(
     """
     sizes = layers_config(scale, corpus, seeds, languages, own, checkpoint)
     figures = select_tables(only, FIGURES)
+    # Figure 1 has a panel for each task that has a table in the study of zero-shot transfer
     tables = zero_shot.requested_tables(sizes, "all") if "figure1" in figures else []
 
     table_entries = []

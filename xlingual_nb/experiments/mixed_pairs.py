@@ -53,7 +53,7 @@ def language_pair_cells(
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     row : str
-        Label of the row.
+        Label of the row, such as `enfake-es | es`.
     spec : PretrainSpec
         Pretraining run of the model.
     target : str
@@ -75,9 +75,17 @@ def language_pair_cells(
     for column, (premise, hypothesis) in zip(COLUMNS, LANGUAGE_PAIRS):
         # `accuracy enfake|es`: premise in Fake-English, hypothesis in Spanish
         name = f"{metric} {code[premise]}|{code[hypothesis]}"
-        table_entries.append(
-            TableEntry(paper, "table11", row, column, spec.seed, (run,), name, unit=100.0)
+        entry = TableEntry(
+            paper=paper,
+            table="table11",
+            row=row,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=name,
+            unit=100.0,
         )
+        table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/06_mixed_pairs.ipynb #e95aa582
@@ -86,7 +94,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 11: premise and hypothesis in different languages.
 
-    None on a corpus without a second language.
+     A column is a pair of languages, such as `XNLI enfake-target`. None on a corpus without a
+     second language.
 
     Parameters
     ----------

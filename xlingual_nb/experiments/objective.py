@@ -54,7 +54,7 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     column : str
-        Label of the column.
+        Label of the column, such as `NSP`, `With Lang-id` or `Char`.
     pair : sequence of str
         Languages of the model, the source first.
     seed : int
@@ -93,7 +93,7 @@ def column_cells(
     table : str
         Name of the table, such as `table4`.
     column : str
-        Label of the column.
+        Label of the column, such as `No-NSP`.
     target : str
         Target language.
     seed : int
@@ -166,7 +166,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims (sentences of the paper with their tests) with commas between; only the
+        entries that these need. Empty for all.
 
     Returns
     -------

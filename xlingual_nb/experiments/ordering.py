@@ -88,7 +88,7 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     p : float
         Probability of the permutation.
     reading : str
-        Name of the transform, a key of `READINGS`.
+        What permuting means: the name of a transform, a key of `READINGS`.
     seed : int, default 0
         Seed of the permutation.
 
@@ -124,7 +124,7 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
     table : str
         Name of the table, such as `table4`.
     reading : str
-        Name of the transform, a key of `READINGS`.
+        What permuting means: the name of a transform, a key of `READINGS`.
     target : str
         Target language.
     seed : int
@@ -136,17 +136,17 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
         One for each row, column and seed: the runs and metric that its number is read from.
     """
     pair = ("enfake", target)
-    table_cells = []
+    table_entries = []
     for amount, p in AMOUNTS.items():
         # both languages are permuted, each with its own random draws
         permutation = f"{reading}({p})" if p else ""
         spec = bbert_spec(sizes, pair, seed, permutation=permutation)
         row = permutation_row_label(target, amount)
-        table_cells += evaluation_cells(sizes, table, row, spec, pair, target)
+        table_entries += evaluation_cells(sizes, table, row, spec, pair, target)
 
     unpermuted = bbert_spec(sizes, pair, seed)
-    table_cells += baseline_cells(sizes, table, pair, unpermuted)
-    return table_cells
+    table_entries += baseline_cells(sizes, table, pair, unpermuted)
+    return table_entries
 
 
 def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
@@ -173,17 +173,18 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
     source, other = unpermuted.languages
     both_permuted = bbert_spec(sizes, pair, seed, permutation="permute(1)")
     permuted_source, permuted_other = both_permuted.languages
+    # the languages of each of the two models, the source first
     languages_of_model = {
         "source alone": (permuted_source, other),
         "target alone": (source, permuted_other),
     }
 
-    table_cells = []
+    table_entries = []
     for which, languages in languages_of_model.items():
         row = permutation_row_label(target, f"1.0, {which}")
         spec = replace(unpermuted, languages=languages)
-        table_cells += evaluation_cells(sizes, "table2", row, spec, pair, target)
-    return table_cells
+        table_entries += evaluation_cells(sizes, "table2", row, spec, pair, target)
+    return table_entries
 
 
 def cells(
@@ -210,7 +211,7 @@ def cells(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     reading : str, default 'permute'
-        Name of the transform, a key of `READINGS`.
+        What permuting means: the name of a transform, a key of `READINGS`.
     languages : str, optional
         Target languages with commas between; empty takes the section's own.
     own : str or dict
@@ -218,8 +219,8 @@ def cells(
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all but those of
-        `ONE_LANGUAGE`.
+        Ids of claims (sentences of the paper with their tests) with commas between; only the
+        entries that these need. Empty for all but those of `ONE_LANGUAGE`.
 
     Returns
     -------
@@ -242,21 +243,21 @@ def cells(
     if is_full_study:
         reading_of_table[RELEASED_TABLE] = "permute_released"
 
-    table_cells = []
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
         for table, target in product(reading_of_table, (*sizes.targets, "en")):
-            table_cells += permutation_cells(sizes, table, reading_of_table[table], target, seed)
+            table_entries += permutation_cells(sizes, table, reading_of_table[table], target, seed)
         # beyond the paper's table: one language permuted alone
         if has_one_language:
             for target in sizes.targets:
-                table_cells += one_language_cells(sizes, target, seed)
+                table_entries += one_language_cells(sizes, target, seed)
         if is_full_study:
-            table_cells += order_cells(sizes, seed)
+            table_entries += order_cells(sizes, seed)
 
-    table_cells = select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
+    table_entries = select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.main)
     if checkpoint:
-        table_cells += external_order_cells(checkpoint)
-    return table_cells
+        table_entries += external_order_cells(checkpoint)
+    return table_entries
 
 
 def grid(

@@ -53,6 +53,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 1, and of models whose subword overlap is set directly.
 
+     A row is a model and the languages of training and test, as in `en-es | en | es`.
+
     Parameters
     ----------
     scale : str
@@ -66,7 +68,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims (sentences of the paper with their tests) with commas between; only the
+        entries that these need. Empty for all.
 
     Returns
     -------
@@ -79,28 +82,28 @@ def cells(
         If the scale, corpus, a language or a claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
-    table_cells = []
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
         # each target with English, and with Fake-English, which shares no subword with it
         for target, source in product(sizes.targets, ("en", "enfake")):
             pair = (source, target)
             row = f"{source}-{target} | {source} | {target}"
             spec = bbert_spec(sizes, pair, seed)
-            table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
-            table_cells += baseline_cells(sizes, "table1", pair, spec)
+            table_entries += evaluation_cells(sizes, "table1", row, spec, pair, target)
+            table_entries += baseline_cells(sizes, "table1", pair, spec)
 
         # Fake-English with English, tested on both
         pair = ("enfake", "en")
         spec = bbert_spec(sizes, pair, seed)
         for target in pair:
             row = f"en-enfake | enfake | {target}"
-            table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
-        table_cells += baseline_cells(sizes, "table1", pair, spec)
+            table_entries += evaluation_cells(sizes, "table1", row, spec, pair, target)
+        table_entries += baseline_cells(sizes, "table1", pair, spec)
 
         # the same pair with a given share of subwords in common
         for share in SHARES:
-            table_cells += overlap_row_cells(sizes, share, seed)
-    return select_claim_cells(deduplicate(table_cells), claim, sizes.seeds.main)
+            table_entries += overlap_row_cells(sizes, share, seed)
+    return select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.main)
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
@@ -127,6 +130,7 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     spec = bbert_spec_with_overlap(sizes, share, seed)
     name = f"enfake {share:.0%} shared"
 
+    # (label of the row, model, test language)
     rows = [
         (f"en-enfake | {name} | en", spec, "en"),
         (f"untrained | {name} | en", untrained_spec(spec), "en"),
@@ -134,10 +138,10 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     if share == 0:
         rows.append((f"en-enfake | {name} | enfake", spec, "enfake"))
 
-    row_cells = []
+    table_entries = []
     for row, row_spec, target in rows:
-        row_cells += evaluation_cells(sizes, "table1", row, row_spec, pair, target)
-    return row_cells
+        table_entries += evaluation_cells(sizes, "table1", row, row_spec, pair, target)
+    return table_entries
 
 # %% ../../nbs/01_overlap.ipynb #4dc3a297
 def grid(
@@ -197,7 +201,7 @@ def wordpiece_contributions(observations: pd.DataFrame, targets=("es", "hi", "ru
     Parameters
     ----------
     observations : pd.DataFrame
-        As of `study.observe`.
+        A row for each row, column and seed, with its `value`, as of `study.observe`.
     targets : sequence of str
         Target languages.
 

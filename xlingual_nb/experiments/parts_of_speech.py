@@ -193,7 +193,15 @@ def class_row(
     # a class without words in a language has no metric there: NaN
     def entry(column, entry_runs, candidates="all"):
         metric = metric_or_nan(f"{source} {candidates} {metric_name}")
-        return TableEntry(paper, table, row, column, seed, entry_runs, metric)
+        return TableEntry(
+            paper=paper,
+            table=table,
+            row=row,
+            column=column,
+            seed=seed,
+            runs=entry_runs,
+            metric=metric,
+        )
 
     table_entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
     table_entries.append(entry(MEAN, runs))
@@ -227,6 +235,7 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     table_entries = []
     for name in CLASSES:
+        # (how words are retrieved, metric)
         by_vectors = (f"found {name}", "mrr")
         chance = (f"found {name}", "chance")
         by_strings = (f"strings {name}", "mrr")
@@ -242,7 +251,16 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         n_pairs = metric_or_nan(f"found {name} pairs")
         for language in table1_languages(sizes):
             run = word_classes_spec(sizes, trained, language)
-            table_entries.append(TableEntry("ours", "pairs", name, language, seed, (run,), n_pairs))
+            entry = TableEntry(
+                paper="ours",
+                table="pairs",
+                row=name,
+                column=language,
+                seed=seed,
+                runs=(run,),
+                metric=n_pairs,
+            )
+            table_entries.append(entry)
     return table_entries
 
 # %% ../../nbs/11_parts_of_speech.ipynb #2a305110

@@ -250,9 +250,16 @@ def retrieval_rows(
         retrievals = retrieval_specs(sizes, spec, **options)
         runs_of_target = with_average({t: make_run(run) for t, run in retrievals.items()})
         for target, runs in runs_of_target.items():
-            table_entries.append(
-                TableEntry(paper, table, label(target), column, seed, runs, metric)
+            entry = TableEntry(
+                paper=paper,
+                table=table,
+                row=label(target),
+                column=column,
+                seed=seed,
+                runs=runs,
+                metric=metric,
             )
+            table_entries.append(entry)
     return table_entries
 
 
@@ -418,7 +425,7 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     seed : int
         Seed of the model.
     reading : str
-        Name of the reading, where the paper leaves several open.
+        What equal training of short inputs means, one of `READINGS`.
 
     Returns
     -------
@@ -505,7 +512,8 @@ def cells(
     own : str or dict
         A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
     reading : str, default 'tokens'
-        Name of the reading, where the paper leaves several open.
+        What equal training of short inputs means, which the paper leaves open: `tokens` or
+        `inputs`.
 
     Returns
     -------

@@ -251,7 +251,7 @@ def task_baselines(
     Returns
     -------
     dict[str, dict]
-        By the name of the baseline, (runs, metric) by language or mean.
+        By baseline and language or mean, (runs, metric): `{"untrained": {"de": (..., ...)}}`.
     """
     languages = [test.language for test in zero_shot_run.tests]
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
@@ -294,7 +294,8 @@ def rows_by_setting(
     Returns
     -------
     tuple[dict[str, dict], object]
-        By setting, (runs, metric) by language or mean; and the zero-shot run.
+        By setting and language or mean, (runs, metric), as `{"zero-shot": {"de": (..., ...)}}`;
+        and the zero-shot run.
     """
     languages = evaluation_languages(sizes, task)
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
@@ -343,7 +344,8 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
     seed : int
         Seed of the model.
     rows : list
-        (Function from a target to the row's label, (runs, metric) by target) of each row.
+        For each row a function from a target to the row's label, and a dict of (runs, metric)
+        by target.
 
     Returns
     -------
