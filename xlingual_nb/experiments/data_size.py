@@ -306,7 +306,7 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Figures 1 and 2 of Liu et al. (2020a): retrieval and NLI by amount of text.
 
-     A row is a method, an amount of text and a target.
+    A row is a method, an amount of text and a target.
 
     Parameters
     ----------

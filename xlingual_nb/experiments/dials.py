@@ -333,7 +333,7 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of both studies: typology parameters one at a time, and preset languages.
 
-     A row is a setting of a parameter or a language, as in `overlap | 0.75` or `preset | hi`.
+    A row is a setting of a parameter or a language, as in `overlap | 0.75` or `preset | hi`.
 
     Parameters
     ----------

@@ -148,8 +148,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of word translation at layer 0, at several points of training and at its end.
 
-     A row is a variant of the model (`3 inv-order`), a column a score of translation between
-     English and Fake-English, its copy; an entry is one point of one model's learning curve.
+    A row is a variant of the model (`3 inv-order`), a column a score of translation between
+    English and Fake-English, its copy; an entry is one point of one model's learning curve.
 
     Parameters
     ----------

@@ -59,8 +59,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 3: word frequency as the only property in common.
 
-     A row is Fake-English with a target, in real text or with the target's words drawn by their
-     frequency alone (`frequency based`, unigram text).
+    A row is Fake-English with a target, in real text or with the target's words drawn by their
+    frequency alone (`frequency based`, unigram text).
 
     Parameters
     ----------

@@ -321,8 +321,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Tables 1, 2 and 10 and Figures 5 and 6 of Dufter & Schütze (2020).
 
-     A row is a variant of the model, such as `3 inv-order`. Also of Tables 1 and 2 with rows
-     trained until they fit their text alike.
+    A row is a variant of the model, such as `3 inv-order`. Also of Tables 1 and 2 with rows
+    trained until they fit their text alike.
 
     Parameters
     ----------

@@ -94,8 +94,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 11: premise and hypothesis in different languages.
 
-     A column is a pair of languages, such as `XNLI enfake-target`. None on a corpus without a
-     second language.
+    A column is a pair of languages, such as `XNLI enfake-target`. None on a corpus without a
+    second language.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of K et al.'s Table 1, and of models whose subword overlap is set directly.
 
-     A row is a model and the languages of training and test, as in `en-es | en | es`.
+    A row is a model and the languages of training and test, as in `en-es | en | es`.
 
     Parameters
     ----------
