@@ -121,7 +121,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_order_is_read_off_anyones_model(folder):
     tiny_checkpoint(folder / "mine")
-    cells = dufter_table4.external_order_cells(str(folder / "mine"))
+    cells = dufter_table4.external_order_entries(str(folder / "mine"))
     assert {(c.paper, c.row, c.column) for c in cells} == {
         ("ours", l, s) for l in ("es", "ur") for s in dufter_table4.SCORES
     }
@@ -137,4 +137,4 @@ def test_the_order_is_read_off_anyones_model(folder):
 def test_without_xnli_a_checkpoint_is_refused_in_one_line(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     with pytest.raises(InputError, match="no XNLI to align"):
-        dufter_table4.external_order_cells("anywhere")
+        dufter_table4.external_order_entries("anywhere")

@@ -517,7 +517,7 @@ def test_floors_and_what_is_missing():
             return spec.stage != "nli" and not (spec.stage == "ner" and spec.checkpoint.seed == 2)
 
     seen = made_up([c for c in cells if study.is_complete(c, Some())], lambda c: 1.0, run_id)
-    missing = study.missing_cells(cells, seen)
+    missing = study.missing_seeds(cells, seen)
     assert (
         missing.loc["enfake-hi | frequency based | hi"].to_dict()
         == {"XNLI Accuracy": "0 of 3", "NER F1-Score": "2 of 3"}

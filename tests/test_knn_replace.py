@@ -21,7 +21,7 @@ from xlingual_nb.experiments.knn_replace import (
     table1_spec,
     table3_nli_spec,
     study_configs,
-    table3_cells,
+    table3_entries,
 )
 from xlingual_nb.experiments.config import SCALES
 from xlingual_nb.experiments.scales import laboratory_config, trilingual_config
@@ -277,7 +277,7 @@ def test_rows_of_table_3_differ_as_their_names_say(scale):
 
 def test_table_3_is_tuned_on_english_and_asked_in_all():
     sizes = trilingual_config("smoke", "micro")
-    for cell in table3_cells(sizes, 1):
+    for cell in table3_entries(sizes, 1):
         (run,) = cell.runs
         assert run.train.language == "en" and [a.language for a, b in run.tests if a == b] == [
             "en",

@@ -22,7 +22,7 @@ from xlingual_nb.experiments.laboratory import (
     grid,
     row_spec,
     parse_row_label,
-    row_cells,
+    row_entries,
     table_rows,
 )
 from xlingual_nb.runs.engine import run
@@ -535,7 +535,7 @@ def test_observations_are_what_the_store_holds(tmp_path):
         replace(shortened(measure(done[0]).checkpoint), shape=Shape(1, 8, 1, 8, 32)), SLICE[1]
     )
     run([tiny], store, progress=False)
-    curve = row_cells("figure6", "0 original", tiny)
+    curve = row_entries("figure6", "0 original", tiny)
     assert {c.step for c in curve} == {"step"}
     plans = [replace(c, runs=(tiny,)) for c in done] + curve + [c for c in plans if c not in done]
     frame, values = observe(plans, store, "micro"), store.read(tiny)

@@ -21,8 +21,8 @@ from xlingual_nb.experiments.language_shift_external import (
     LOWER,
     LOWERCASED,
     external_spec,
-    checkpoint_cells,
-    lowercasing_cells,
+    checkpoint_entries,
+    lowercasing_entries,
 )
 from xlingual_nb.experiments.liu2020_shifts import shift_study_config
 from xlingual_nb.experiments.study import unique_runs, observe
@@ -78,7 +78,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_first_steps_on_a_small_random_model(folder):
-    found = checkpoint_cells(SIZES, str(folder / "mine"))
+    found = checkpoint_entries(SIZES, str(folder / "mine"))
     assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, (
         "Spanish is not in Table 2"
     )
@@ -116,10 +116,10 @@ def test_first_steps_on_a_small_random_model(folder):
 
 def test_without_data_or_layers_a_checkpoint_is_refused_in_one_line(folder, monkeypatch):
     with pytest.raises(InputError, match="has no config.json: name a checkpoint's folder"):
-        checkpoint_cells(SIZES, str(folder / "data"))
+        checkpoint_entries(SIZES, str(folder / "data"))
     monkeypatch.delenv("XLINGUAL_DATA")
     with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"):
-        checkpoint_cells(SIZES, str(folder / "mine"))
+        checkpoint_entries(SIZES, str(folder / "mine"))
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
 def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
     pairs = [
         c.runs[0]
-        for c in checkpoint_cells(SIZES, mbert)
+        for c in checkpoint_entries(SIZES, mbert)
         if c.row in (LOWER, "finetune all layers") and c.column == "en"
     ]
     assert [type(p.train.records) for p in pairs] == [RecordsSpec, LowercasedRecordsSpec] and pairs[
@@ -229,7 +229,7 @@ def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, t
     with pytest.raises(
         InputError, match="bare: .*no masked-LM head: choose a checkpoint that has one$"
     ):
-        checkpoint_cells(SIZES, str(bare))
+        checkpoint_entries(SIZES, str(bare))
     assert external_spec(mbert) == ExternalCheckpointSpec(mbert, "mbert")
 
 
@@ -286,7 +286,7 @@ def test_an_encoder_without_a_head_is_asked_what_of_a_language_is_its_mean(verse
 def test_all_layers_and_sentences_at_larger_scales(folder):
     (run_,) = {
         c.runs[0]
-        for c in checkpoint_cells(shift_study_config("gpu", "micro"), str(folder / "mine"))
+        for c in checkpoint_entries(shift_study_config("gpu", "micro"), str(folder / "mine"))
         if c.column == "en→el"
     }
     assert run_.layers == () and run_.sentences == 0 and run_.alphas == (1.0, 2.0, 3.0)
@@ -356,20 +356,20 @@ def test_damage_is_what_two_tokenizers_of_hugging_face_say(tmp_path):
 
 
 def test_lower_case_beside_the_gap(folder):
-    assert lowercasing_cells() == [], "no vocabulary in the folder"
+    assert lowercasing_entries() == [], "no vocabulary in the folder"
     (folder / "data/vocab").mkdir()
     given = [*SPECIALS, *(f"w{i}" for i in range(5, 15)), *"wW", *(f"##{i}" for i in range(10))]
     (folder / "data/vocab/mbert-cased.vocab.txt").write_text(
         "".join(f"{p}\n" for p in given), encoding="utf-8"
     )
-    found, store = lowercasing_cells(), Store(folder / "store")
+    found, store = lowercasing_entries(), Store(folder / "store")
     run(unique_runs(found), store, Inline(), progress=False)
     wide = observe(found, store, "x").pivot(index="row", columns="column", values="value")
     assert (
         {c.table for c in found} == {LOWERCASED}
         and {*wide.index} == {*WORDS}
         and {*wide.columns}
-        == {*language_shift_external.COLUMNS, language_shift_external.WU_DREDZE, GAP}
+        == {*language_shift_external.LOWERCASING_METRICS, language_shift_external.WU_DREDZE, GAP}
     )
     assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc[
         "en", "pieces a word, cased"

@@ -121,8 +121,8 @@ def test_settings_differ_from_the_zero_shot_run_in_what_is_trained_alone():
 def test_zero_shot_trains_all_layers_whatever_a_recipe_freezes():
     frozen = SMALL.tasks.tuning | {"pos": replace(SMALL.tasks.tuning["pos"], freeze=0)}
     sizes = replace(SMALL, tasks=SMALL.tasks._replace(tuning=frozen))
-    rows = {c.row: c.runs[0] for c in layers.freezing_cells(sizes, "pos", 0)}
-    ordinary = {c.row: c.runs[0] for c in layers.freezing_cells(SMALL, "pos", 0)}
+    rows = {c.row: c.runs[0] for c in layers.freezing_entries(sizes, "pos", 0)}
+    ordinary = {c.row: c.runs[0] for c in layers.freezing_entries(SMALL, "pos", 0)}
     assert rows == ordinary
     assert rows["en-xx | zero-shot | mean"].settings.freeze is None
 

@@ -23,7 +23,7 @@ CELLS = """
 #| export
 from dataclasses import replace
 
-from xlingual_nb.experiments.k2020_common import load_study_config, baseline_cells, bbert_spec, evaluation_cells
+from xlingual_nb.experiments.k2020_common import load_study_config, baseline_entries, bbert_spec, evaluation_entries
 from xlingual_nb.experiments.study import SEEDS, TableEntry, unique_runs, deduplicate
 from xlingual_nb.papers.published import OURS
 %%
@@ -39,8 +39,8 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
         for times in (1, 2, 4):
             shape = replace(base.shape, hidden=times * base.shape.hidden, intermediate=times * base.shape.intermediate)
             spec = replace(base, shape=shape)
-            found += evaluation_cells(sizes, "width", f"{times} times as wide", spec, pair, "en", columns, paper=OURS)
-        found += baseline_cells(sizes, "width", pair, base, columns, paper=OURS)
+            found += evaluation_entries(sizes, "width", f"{times} times as wide", spec, pair, "en", columns, paper=OURS)
+        found += baseline_entries(sizes, "width", pair, base, columns, paper=OURS)
     return deduplicate(found)
 %%
 #| export

@@ -33,10 +33,10 @@ from xlingual_nb.experiments.study import (
     check_choice,
     choose_seeds,
     deduplicate,
-    missing_cells,
+    missing_seeds,
     observe,
     protocol,
-    select_claim_cells,
+    select_claim_entries,
     select_tables,
     unique_runs,
 )
@@ -144,12 +144,12 @@ def test_cells_that_lack_a_run_are_left_out_and_counted(tmp_path):
     ]
     frame = observe(cells, store, "none")
     assert [(c.row, c.seed) for c in frame.itertuples()] == [("r", 0), ("r", 2), ("whole", 0)]
-    assert missing_cells(cells, frame).c.to_dict() == {
+    assert missing_seeds(cells, frame).c.to_dict() == {
         "r": "2 of 3",
         "stated": "0 of 1",
         "two": "0 of 1",
     }
-    assert missing_cells(cells, observe(cells, told(tmp_path), "none")).empty
+    assert missing_seeds(cells, observe(cells, told(tmp_path), "none")).empty
 
 
 def test_observations_are_what_tables_are_made_of(tmp_path):
@@ -272,7 +272,7 @@ def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
     """With made-up values nothing that it wants is missing, and what it compares has all seeds,
     floors that it takes away among it.
     """
-    cells = select_claim_cells(whole(module), ident, default_seeds=3)
+    cells = select_claim_entries(whole(module), ident, default_seeds=3)
     runs = [
         (
             c.paper,

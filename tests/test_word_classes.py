@@ -285,7 +285,7 @@ def test_claims_on_table_1_are_counted():
 
 def test_a_corpus_without_bert_makes_a_table_of_ours():
     sizes = replace(study_config("laptop", "micro"), methods=("word2vec", "glove"))
-    found = pos.seed_cells(sizes, 0)
+    found = pos.seed_entries(sizes, 0)
     assert {(c.paper, c.table) for c in found} == {("ours", "word2vec"), ("ours", "pairs")}
     with pytest.raises(InputError, match="seeds"):
         pos.cells("smoke", "micro", 101)

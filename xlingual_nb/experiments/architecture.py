@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['TABLES', 'FIT_TABLES', 'TARGETS', 'MILLIONS', 'PERCENT', 'DEPTH', 'HEADS', 'BASELINE', 'AXES', 'belongs_here',
            'table_design', 'count_parameters', 'shape_by_hidden_size', 'shape_of', 'architecture_table', 'table_labels',
-           'size_entries', 'score_cells', 'single_target_baselines', 'spec_with_shape', 'fit_entry',
-           'single_target_cells', 'table7_language_cells', 'table7_model_cells', 'table7_baseline_cells',
-           'table7_cells', 'cells', 'grid', 'architecture_points']
+           'size_entries', 'score_entries', 'single_target_baselines', 'spec_with_shape', 'fit_entry',
+           'single_target_entries', 'table7_language_entries', 'table7_model_entries', 'table7_baseline_entries',
+           'table7_entries', 'cells', 'grid', 'architecture_points']
 
 # %% ../../nbs/04_architecture.ipynb #d867e5d9
 from dataclasses import replace
@@ -18,13 +18,13 @@ import pandas as pd
 from xlingual_nb.experiments.k2020_common import (
     PAPER,
     load_study_config,
-    nli_baseline_cells,
+    nli_baseline_entries,
     bbert_spec,
     source_only_spec,
     retrieval_spec,
     nli_spec,
     nli_baselines_spec,
-    evaluation_cells,
+    evaluation_entries,
     untrained_spec,
 )
 from .scales import reference_paper
@@ -33,7 +33,7 @@ from xlingual_nb.experiments.study import (
     choose_seeds,
     TableEntry,
     select_tables,
-    select_claim_cells,
+    select_claim_entries,
     unique_runs,
     deduplicate,
 )
@@ -53,7 +53,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return any(t.table in TABLES for t in claim.tests)
 
@@ -230,7 +230,7 @@ def size_entries(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     paper = table_labels(sizes)[0]
     millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
@@ -250,7 +250,7 @@ def size_entries(
     ]
 
 # %% ../../nbs/04_architecture.ipynb #e0a7139c
-def score_cells(
+def score_entries(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, pair, source=True
 ) -> list[TableEntry]:
     """Table entries of a row of K et al.'s Tables 4 to 6: NLI, NER and retrieval.
@@ -276,7 +276,7 @@ def score_cells(
     paper, target_name, _ = table_labels(sizes)
 
     def language_scores(language, columns, minus=""):
-        return evaluation_cells(sizes, table, row, spec, pair, language, columns, minus, paper)
+        return evaluation_entries(sizes, table, row, spec, pair, language, columns, minus, paper)
 
     # columns of accuracy, F1 and retrieval; an empty label leaves that one out
     table_entries = []
@@ -314,9 +314,9 @@ def single_target_baselines(
     untrained = untrained_spec(base)
 
     row = f"untrained | enfake | {code}"
-    table_entries = score_cells(sizes, table, row, untrained, pair)
+    table_entries = score_entries(sizes, table, row, untrained, pair)
     row = f"never saw the target | enfake | {code}"
-    table_entries += score_cells(sizes, table, row, source_only_spec(base), pair, source=False)
+    table_entries += score_entries(sizes, table, row, source_only_spec(base), pair, source=False)
 
     # the majority class of each language, and the Δ between the two
     majority_source = f"majority {source}|{source}"
@@ -336,7 +336,7 @@ def single_target_baselines(
 
     lexicon_free = nli_baselines_spec(sizes, untrained, source, (target,))
     column = f"XNLI {target_name}"
-    table_entries += nli_baseline_cells(paper, table, column, base.seed, lexicon_free, target)
+    table_entries += nli_baseline_entries(paper, table, column, base.seed, lexicon_free, target)
     return table_entries
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
@@ -379,7 +379,7 @@ def fit_entry(sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, 
     return TableEntry(paper, table, row, FIT_COLUMN, spec.seed, (run,), "perplexity_train")
 
 
-def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[TableEntry]:
+def single_target_entries(sizes: BilingualConfig, table: str, seed: int) -> list[TableEntry]:
     """Table entries of K et al.'s Table 4 (depth), 5 (attention heads) or 6 (parameters).
 
     The models are trained on Fake-English and Russian, or the language that stands in for Russian
@@ -398,7 +398,7 @@ def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[T
     table_entries = []
     for row in table_design(table).index:
         spec = spec_with_shape(sizes, pair, seed, shape_of(sizes, table, row))
-        scores = score_cells(sizes, table, row, spec, pair)
+        scores = score_entries(sizes, table, row, spec, pair)
         table_entries += size_entries(sizes, table, row, spec, scores[0].runs)
         table_entries += scores
         if table in FIT_TABLES:
@@ -410,7 +410,7 @@ def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[T
     return table_entries
 
 # %% ../../nbs/04_architecture.ipynb #71105a64
-def table7_language_cells(
+def table7_language_entries(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, languages, language: str
 ) -> list[TableEntry]:
     """Table entries of a row of Table 7 of K et al. (2020), in one of its languages.
@@ -429,12 +429,12 @@ def table7_language_cells(
         The language.
     """
     columns = f"XNLI {language}", f"NER {language}", ""
-    return evaluation_cells(
+    return evaluation_entries(
         sizes, "table7", row, spec, languages, language, columns, paper=table_labels(sizes)[0]
     )
 
 
-def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
+def table7_model_entries(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
     """Table entries of the models of K et al.'s Table 7: their sizes, and scores in each language.
 
     Parameters
@@ -451,7 +451,7 @@ def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[Tab
         spec = spec_with_shape(sizes, languages, seed, shape_of(sizes, "table7", row))
         scores = []
         for language in languages:
-            scores += table7_language_cells(sizes, row, spec, languages, language)
+            scores += table7_language_entries(sizes, row, spec, languages, language)
 
         # a size is shown once the runs of the row's first score are there
         table_entries += size_entries(sizes, "table7", row, spec, scores[0].runs)
@@ -459,7 +459,7 @@ def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[Tab
     return table_entries
 
 
-def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
+def table7_baseline_entries(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
     """Table entries of the baselines of K et al.'s Table 7, language by language.
 
     English, the source, has no model that never saw it.
@@ -484,10 +484,10 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
     table_entries = []
     for language in languages:
         row = f"untrained | en | {language}"
-        table_entries += table7_language_cells(sizes, row, untrained, languages, language)
+        table_entries += table7_language_entries(sizes, row, untrained, languages, language)
         if language in targets:
             row = f"never saw the target | en | {language}"
-            table_entries += table7_language_cells(sizes, row, source_only, languages, language)
+            table_entries += table7_language_entries(sizes, row, source_only, languages, language)
 
         # NLI alone: the majority class, and classifiers that see no lexicon
         column = f"XNLI {language}"
@@ -496,11 +496,11 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
         table_entries.append(
             TableEntry(paper, "table7", row, column, seed, (nli_run,), metric, unit=100.0)
         )
-        table_entries += nli_baseline_cells(paper, "table7", column, seed, lexicon_free, language)
+        table_entries += nli_baseline_entries(paper, "table7", column, seed, lexicon_free, language)
     return table_entries
 
 
-def table7_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
+def table7_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     """Table entries of Table 7 of K et al. (2020): English with all other languages, and baselines.
 
     Parameters
@@ -511,7 +511,7 @@ def table7_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
         Seed of the model.
     """
     languages = ("en", *sizes.targets)
-    return table7_model_cells(sizes, languages, seed) + table7_baseline_cells(
+    return table7_model_entries(sizes, languages, seed) + table7_baseline_entries(
         sizes, languages, seed
     )
 
@@ -530,7 +530,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -538,9 +538,9 @@ def cells(
     only : str, default 'all'
         Numbers of tables or figures with commas between, such as `4,7`, or `all`.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     claim : str, optional
         Ids of claims (sentences of the paper with their tests) with commas between; only the
         entries that these need. Empty for all.
@@ -548,7 +548,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -558,7 +558,7 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     tables = select_tables(only, TABLES)
     if not sizes.targets:
-        return select_claim_cells([], claim, sizes.seeds.rest)
+        return select_claim_entries([], claim, sizes.seeds.rest)
     if sizes.deep_tuning:
         # encoders of twelve layers may need fine-tuning settings of their own
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
@@ -567,10 +567,10 @@ def cells(
     for seed in choose_seeds(seeds, sizes.seeds.rest):
         for table in tables:
             if table == "table7":
-                table_entries += table7_cells(sizes, seed)
+                table_entries += table7_entries(sizes, seed)
             else:
-                table_entries += single_target_cells(sizes, table, seed)
-    return select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.rest)
+                table_entries += single_target_entries(sizes, table, seed)
+    return select_claim_entries(deduplicate(table_entries), claim, sizes.seeds.rest)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
 def grid(
@@ -587,7 +587,7 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -595,11 +595,11 @@ def grid(
     only : str, default 'all'
         Numbers of tables or figures with commas between, such as `4,7`, or `all`.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims, as in `K-nsp,K-depth`: only the runs that these need. Empty for all.
     """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own, claim))
 

@@ -41,7 +41,7 @@ def check_scale(scale: str) -> str:
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
 
     Raises
     ------

@@ -337,7 +337,7 @@ def load_user_config(user_config) -> tuple[dict, str, Path]:
     Parameters
     ----------
     user_config : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
@@ -457,7 +457,7 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
     study : str
         Name of the study, a key of `config.STUDIES`.
     user_config : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
@@ -511,9 +511,9 @@ def list_corpora(study: str, scale: str, user_config="") -> list[str]:
     study : str
         Name of the study, a key of `config.STUDIES`.
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     user_config : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     """
     return [c for s, c in load_sections(study, user_config)[0] if s == check_scale(scale)]
 
@@ -541,7 +541,7 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
     sections : dict
         Sections by (scale, corpus), as of `load_sections`.
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str
         Name of a corpus of that scale; `auto` takes the first whose data are there.
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNTRAINED', 'UNSHARED_WORDS', 'NAMES', 'ENGLISH', 'BASELINES', 'COLUMNS', 'overlap_tests', 'preset_tests',
-           'dial_tests', 'unshared_word_translation', 'setting_cells', 'dial_cells', 'preset_cells', 'cells', 'grid',
-           'dial_distances']
+           'dial_tests', 'unshared_word_translation', 'setting_entries', 'dial_entries', 'preset_entries', 'cells',
+           'grid', 'dial_distances']
 
 # %% ../../nbs/17_dials.ipynb #9e579647
 from functools import partial
@@ -175,7 +175,7 @@ def unshared_word_translation(values: dict, share: float) -> float:
     return (tau - shared) / (1 - shared)
 
 # %% ../../nbs/17_dials.ipynb #26567249
-def setting_cells(
+def setting_entries(
     table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, floor: bool
 ) -> list[TableEntry]:
     """Table entries of one setting of a typology parameter for one seed: measures of µ and NER F1.
@@ -198,7 +198,7 @@ def setting_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     seed = measure.checkpoint.seed
     dial, _, setting = row.partition(" | ")  # such as `overlap | 0.75`
@@ -244,13 +244,15 @@ def setting_cells(
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
-def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) -> list[TableEntry]:
+def dial_entries(
+    scale: str, base: PretrainSpec, floor: bool, all_settings: bool
+) -> list[TableEntry]:
     """Table entries of the typology parameters (order, overlap, scrambling) for one seed: study A.
 
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     base : PretrainSpec
         Pretraining on English and Fake-English, which every row varies.
     floor : bool
@@ -261,7 +263,7 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)
@@ -282,11 +284,11 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
 
             row = dial_label(dial, setting)
-            table_entries += setting_cells("dials", row, measure, tagger, floor)
+            table_entries += setting_entries("dials", row, measure, tagger, floor)
     return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
-def preset_cells(
+def preset_entries(
     scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
 ) -> list[TableEntry]:
     """Table entries of the preset languages, such as Spanish or Hindi, for one seed: study B.
@@ -294,7 +296,7 @@ def preset_cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     base : PretrainSpec
         Pretraining on English and Fake-English; a preset takes the place of Fake-English.
     floor : bool
@@ -305,7 +307,7 @@ def preset_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)
@@ -324,7 +326,7 @@ def preset_cells(
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
 
         row = dial_label("preset", label)
-        table_entries += setting_cells("presets", row, measure, tagger, floor)
+        table_entries += setting_entries("presets", row, measure, tagger, floor)
     return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
@@ -338,7 +340,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -375,9 +377,9 @@ def cells(
         # the model that every row varies, and its untrained baseline
         for row, is_baseline in (("0 original", False), ("18 untrained", True)):
             base = row_spec(row, sizes, seed)
-            table_entries += dial_cells(scale, base, is_baseline, all_settings=is_full)
+            table_entries += dial_entries(scale, base, is_baseline, all_settings=is_full)
             if is_full:
-                table_entries += preset_cells(scale, base, is_baseline, presets)
+                table_entries += preset_entries(scale, base, is_baseline, presets)
     return table_entries
 
 
@@ -387,7 +389,7 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") 
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0

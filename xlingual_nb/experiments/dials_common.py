@@ -247,7 +247,7 @@ def ner_records(scale: str, part: str, text: CorpusSpec):
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     part : str
         Part of the data: `train`, `dev` or `test`.
     text : CorpusSpec
@@ -270,7 +270,7 @@ def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     model : PretrainSpec
         Pretraining run of the model.
     text : CorpusSpec

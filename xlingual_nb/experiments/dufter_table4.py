@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'TABLE', 'TAU', 'GOLD', 'ALIGNMENT', 'XNLI', 'TAGS', 'EXTERNAL_TABLE', 'SCORES', 'uses_microworld',
-           'table4_languages', 'multilingual_spec', 'word_order_spec', 'pos_spec', 'order_row_cells', 'order_cells',
-           'order_transfer_correlations', 'external_order_cells']
+           'table4_languages', 'multilingual_spec', 'word_order_spec', 'pos_spec', 'order_row_entries', 'order_entries',
+           'order_transfer_correlations', 'external_order_entries']
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #6264e260
 from dataclasses import replace
@@ -151,7 +151,7 @@ XNLI = "XNLI Acc."
 TAGS = "POS Acc."
 
 
-def order_row_cells(
+def order_row_entries(
     sizes: BilingualConfig, spec: PretrainSpec, row: str, language: str
 ) -> list[TableEntry]:
     """Table entries of a row of Table 4 of Dufter & Schütze (2020): order by a model's alignment.
@@ -173,7 +173,7 @@ def order_row_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     order_run = word_order_spec(sizes, spec, language)
     table_entries = []
@@ -206,7 +206,7 @@ def order_row_cells(
     return table_entries
 
 
-def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
+def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     """Table entries of Table 4 of Dufter & Schütze (2020) for one model: word order and transfer.
 
     Transfer is accuracy in NLI and POS tagging, with baselines.
@@ -233,8 +233,8 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     table_entries = []
 
     for language in languages:
-        table_entries += order_row_cells(sizes, spec, language, language)
-        table_entries += order_row_cells(
+        table_entries += order_row_entries(sizes, spec, language, language)
+        table_entries += order_row_entries(
             sizes, untrained_spec(spec), f"untrained | {language}", language
         )
         metric_of_row = {language: "accuracy", f"majority class | {language}": "majority"}
@@ -316,7 +316,7 @@ EXTERNAL_TABLE = "brought"
 SCORES = ("root", "coefficient", "share")
 
 
-def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]:
+def external_order_entries(folder: str, sentences: int = 2500) -> list[TableEntry]:
     """Table entries of word order by an external checkpoint's alignment: Kendall's tau to English.
 
     One row for each language of XNLI in the data folder, beside English.
@@ -331,7 +331,7 @@ def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------

@@ -154,7 +154,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -162,14 +162,14 @@ def cells(
     rows : str, default 'all'
         `front`, `all`, or first words of row labels with commas between, such as `0,3`.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str, optional
-        A user's sizes (a TOML file); empty for the shipped sizes.
+        A user's own settings (a TOML file); empty for the shipped ones.
 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -224,9 +224,9 @@ def grid(
     rows : str, default 'all'
         `front`, `all`, or first words of row labels with commas between.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str, optional
-        A user's sizes (a TOML file); empty for the shipped sizes.
+        A user's own settings (a TOML file); empty for the shipped ones.
 
     Returns
     -------

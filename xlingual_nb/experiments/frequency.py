@@ -8,14 +8,14 @@ __all__ = ['KINDS', 'RELATED_NOTEBOOKS', 'frequency_row_label', 'belongs_here', 
 # %% ../../nbs/03_frequency.ipynb #c23f0490
 from xlingual_nb.experiments.k2020_common import (
     load_study_config,
-    baseline_cells,
+    baseline_entries,
     bbert_spec,
-    evaluation_cells,
+    evaluation_entries,
 )
 from xlingual_nb.experiments.study import (
     choose_seeds,
     TableEntry,
-    select_claim_cells,
+    select_claim_entries,
     unique_runs,
     deduplicate,
 )
@@ -48,7 +48,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     together = any(words in claim.where for words in ("Tables 1 and 2", "Table 2 against 3"))
     return together or all(t.table == "table3" for t in claim.tests)
@@ -65,15 +65,15 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     claim : str, optional
         Ids of claims (sentences of the paper with their tests) with commas between; only the
         entries that these need. Empty for all.
@@ -81,7 +81,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -98,11 +98,11 @@ def cells(
             # the same languages with real text, and with the target's words drawn by frequency
             for kind, frequency in KINDS.items():
                 spec = bbert_spec(sizes, pair, seed, frequency=frequency)
-                table_entries += evaluation_cells(
+                table_entries += evaluation_entries(
                     sizes, "table3", frequency_row_label(target, kind), spec, pair, target
                 )
-            table_entries += baseline_cells(sizes, "table3", pair, bbert_spec(sizes, pair, seed))
-    return select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.main)
+            table_entries += baseline_entries(sizes, "table3", pair, bbert_spec(sizes, pair, seed))
+    return select_claim_entries(deduplicate(table_entries), claim, sizes.seeds.main)
 
 
 def grid(
@@ -113,17 +113,17 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims, as in `K-nsp,K-depth`: only the runs that these need. Empty for all.
 
     Returns
     -------

@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'COLUMNS', 'CEILING', 'BASELINE_ROWS', 'script_transforms', 'language_corpus', 'joint_vocabulary',
            'unigram_transforms', 'bbert_spec', 'bbert_spec_with_overlap', 'untrained_spec', 'source_only_spec',
            'text_transforms', 'labelled_split', 'nli_test_sets', 'nli_spec', 'nli_baselines_spec', 'ner_specs',
-           'retrieval_spec', 'evaluation_cells', 'nli_baseline_cells', 'baseline_cells', 'strongest_baseline',
+           'retrieval_spec', 'evaluation_entries', 'nli_baseline_entries', 'baseline_entries', 'strongest_baseline',
            'load_study_config']
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #d867e5d9
@@ -369,7 +369,7 @@ def retrieval_spec(
 COLUMNS = ("XNLI Accuracy", "NER F1-Score", "Retrieval ρ")
 
 
-def evaluation_cells(
+def evaluation_entries(
     sizes: BilingualConfig,
     table: str,
     row: str,
@@ -409,7 +409,7 @@ def evaluation_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     source, *targets = pair
     accuracy_column, f1_column, rho_column = columns
@@ -461,7 +461,7 @@ CEILING = "true lexicon"
 BASELINE_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING))  # a pattern
 
 
-def nli_baseline_cells(
+def nli_baseline_entries(
     paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str
 ) -> list[TableEntry]:
     """Table entries of the NLI baselines that need no model, and of the ceiling.
@@ -486,7 +486,7 @@ def nli_baseline_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     # (row, name of the run's metric); the ceiling is English with its true lexicon
     source = run.said.language
@@ -507,7 +507,7 @@ def nli_baseline_cells(
     ]
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #24a42bb3
-def baseline_cells(
+def baseline_entries(
     sizes: BilingualConfig, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = ""
 ) -> list[TableEntry]:
     """Table entries of all baselines that a claim of transfer must exceed, for each target.
@@ -533,7 +533,7 @@ def baseline_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     source, *targets = pair
     paper = paper or reference_paper(sizes)
@@ -547,7 +547,7 @@ def baseline_cells(
     for target in targets:
         for name, spec in baseline_models.items():
             row = f"{name} | {source} | {target}"
-            table_entries += evaluation_cells(
+            table_entries += evaluation_entries(
                 sizes, table, row, spec, pair, target, columns, paper=paper
             )
         if not accuracy_column:
@@ -570,7 +570,7 @@ def baseline_cells(
         table_entries.append(entry)
 
         lexicon_free = nli_baselines_spec(sizes, base, source, targets)
-        table_entries += nli_baseline_cells(
+        table_entries += nli_baseline_entries(
             paper, table, accuracy_column, base.seed, lexicon_free, target
         )
     return table_entries
@@ -604,15 +604,15 @@ def load_study_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     user_config : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Raises
     ------

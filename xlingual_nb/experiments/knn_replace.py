@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PAPER', 'CLAIM_PREFIXES', 'UNCHANGED_ROWS', 'REPLACEMENTS', 'FIGURE7_ROWS', 'FITS', 'LOOKUP_SENTENCES',
            'MAPPING_COLUMNS', 'COLUMNS', 'XNLI_SEEDS', 'TABLES', 'belongs_here', 'Replacement', 'space_spec',
-           'laboratory_space_spec', 'table1_spec', 'mapping_cells', 'mapping_row', 'laboratory_cells',
+           'laboratory_space_spec', 'table1_spec', 'mapping_entries', 'mapping_row', 'laboratory_entries',
            'language_column', 'script_shift', 'script_corpus', 'script_nli_records', 'table3_switches',
-           'dictionary_source', 'base_space_spec', 'base_model_spec', 'table3_nli_spec', 'table3_cells',
-           'study_configs', 'cells', 'base_mapping_cells', 'grid']
+           'dictionary_source', 'base_space_spec', 'base_model_spec', 'table3_nli_spec', 'table3_entries',
+           'study_configs', 'cells', 'base_mapping_entries', 'grid']
 
 # %% ../../nbs/08_knn_replace.ipynb #b8c2c784
 from itertools import product
@@ -56,7 +56,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return claim.id.startswith(CLAIM_PREFIXES)
 
@@ -194,7 +194,7 @@ LOOKUP_SENTENCES = 20_000  # sentences of a text, for the words that it has
 MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
 
 
-def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[TableEntry]:
+def mapping_entries(paper: str, languages, make_space, draws, source: str) -> list[TableEntry]:
     """Table entries of word translation by mapped vectors: P@1 and MRR on the odd dictionary words.
 
     From the first language to each other and back.
@@ -215,7 +215,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     first, *targets = languages
     dictionary = Dictionary(source, "odd")
@@ -262,7 +262,7 @@ def mapping_row(
     ]
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
-def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
+def laboratory_entries(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     """Table entries of Table 1 and Figure 7 of Dufter & Schütze (2020), and of the mappings.
 
     Parameters
@@ -280,9 +280,9 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
         n_seeds = sizes.seeds.central if row in FIGURE7_ROWS else sizes.seeds.rest
         for seed in choose_seeds(seeds, n_seeds, laboratory.SEEDS):
             measure = MeasureSpec(table1_spec(row, sizes, seed), dev, sentences=sizes.measured)
-            table_entries += laboratory.row_cells("table1", row, measure, paper)
+            table_entries += laboratory.row_entries("table1", row, measure, paper)
             if row in FIGURE7_ROWS:
-                curve = laboratory.row_cells("figure6", row, measure, paper)
+                curve = laboratory.row_entries("figure6", row, measure, paper)
                 table_entries += [replace(entry, table="figure7") for entry in curve]
 
     # `same`: a word and its copy in Fake-English are translations
@@ -292,7 +292,7 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     def mapped_space(fit, draw):
         return laboratory_space_spec(sizes, fit, draw)
 
-    return table_entries + mapping_cells(paper, languages, mapped_space, draws, "same")
+    return table_entries + mapping_entries(paper, languages, mapped_space, draws, "same")
 
 # %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
@@ -476,7 +476,7 @@ def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
     return NliSpec(spec, train, tuple(tests), sizes.fine_tuning, spec.seed, dev)
 
 
-def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
+def table3_entries(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     """Table entries of Table 3 of Dufter & Schütze (2020), XNLI, as shares; with baselines.
 
     Parameters
@@ -529,13 +529,13 @@ def study_configs(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     languages : str
         Target languages with commas between, for Table 3 alone; empty takes the section's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
@@ -572,7 +572,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -582,12 +582,12 @@ def cells(
     languages : str, optional
         Target languages of Table 3 with commas between; empty takes the section's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -599,14 +599,14 @@ def cells(
     table_entries = []
     # a corpus may have one of the two studies alone
     if laboratory_sizes and "table1" in tables:
-        table_entries += laboratory_cells(laboratory_sizes, seeds)
+        table_entries += laboratory_entries(laboratory_sizes, seeds)
     if table3_sizes and "table3" in tables:
-        table_entries += table3_cells(table3_sizes, seeds)
-        table_entries += base_mapping_cells(table3_sizes, seeds)
+        table_entries += table3_entries(table3_sizes, seeds)
+        table_entries += base_mapping_entries(table3_sizes, seeds)
     return table_entries
 
 
-def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
+def base_mapping_entries(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     """Table entries of word translation by the mappings of English and the targets of Table 3.
 
     Parameters
@@ -623,7 +623,7 @@ def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
 
     draws = choose_seeds(seeds, sizes.seeds)
     source = dictionary_source(sizes)
-    return mapping_cells(reference_paper(sizes), model.languages, mapped_space, draws, source)
+    return mapping_entries(reference_paper(sizes), model.languages, mapped_space, draws, source)
 
 
 def grid(
@@ -634,7 +634,7 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -644,6 +644,6 @@ def grid(
     languages : str, optional
         Target languages of Table 3 with commas between; empty takes the section's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own))

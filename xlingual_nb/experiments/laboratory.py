@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ELSEWHERE', 'PAPER', 'LARGE', 'CENTRAL', 'SINGLE', 'AT_LIKE_FIT', 'SWITCHES', 'COLUMNS', 'LENGTH', 'SEEDS',
-           'belongs_here', 'table_rows', 'parse_row_label', 'language_pair', 'row_spec', 'select_rows', 'row_cells',
+           'belongs_here', 'table_rows', 'parse_row_label', 'language_pair', 'row_spec', 'select_rows', 'row_entries',
            'cells', 'default_seeds', 'grid']
 
 # %% ../../nbs/07_laboratory.ipynb #9ec172da
@@ -37,7 +37,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return not claim.id.startswith(ELSEWHERE)
 
@@ -259,7 +259,7 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
     return requested
 
 # %% ../../nbs/07_laboratory.ipynb #c5fba37a
-def row_cells(
+def row_entries(
     table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
 ) -> list[TableEntry]:
     """Table entries of a row for one seed: a column each.
@@ -283,7 +283,7 @@ def row_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     model = measure.checkpoint
     metrics = {"diagonal": "diagonal"} if table == "figure5" else columns
@@ -327,7 +327,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -338,14 +338,14 @@ def cells(
         `paper`, or `released` for what Dufter & Schütze's code does otherwise (see the
         ambiguities).
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -383,7 +383,7 @@ def cells(
             for seed in choose_seeds(seeds, default_seeds(sizes, ident), SEEDS):
                 spec = row_spec(row, sizes, seed, reading, longer)
                 measure = MeasureSpec(spec, dev, words=words, sentences=sizes.measured)
-                table_entries += row_cells(table, row, measure, paper, columns)
+                table_entries += row_entries(table, row, measure, paper, columns)
     return table_entries
 
 
@@ -417,7 +417,7 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -428,9 +428,9 @@ def grid(
         `paper`, or `released` for what Dufter & Schütze's code does otherwise (see the
         ambiguities).
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------

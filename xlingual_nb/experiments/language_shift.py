@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
-           'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
-           'masked_cells', 'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells',
-           'translation_table_cells', 'grid', 'word_glosses', 'glossed', 'turned_sentence', 'turned_sentences']
+           'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_entries', 'token_set_entries',
+           'masked_entries', 'heatmap_entries', 'language_shift_config', 'pretrained_entries', 'cells',
+           'translation_table_entries', 'grid', 'word_glosses', 'glossed', 'turned_sentence', 'turned_sentences']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 import json
@@ -21,16 +21,16 @@ from .k2020_common import untrained_spec
 from xlingual_nb.experiments.language_shift_common import (
     FEW_SENTENCES,
     TRANSFER,
-    few_sentence_cells,
-    table4_cells,
+    few_sentence_entries,
+    table4_entries,
 )
-from .language_shift_external import checkpoint_cells, lowercasing_cells
+from .language_shift_external import checkpoint_entries, lowercasing_entries
 from xlingual_nb.experiments.language_shift_erasure import (
     IDENTITY,
     ERASURE,
-    word_class_cells,
-    identity_cells,
-    erasure_cells,
+    word_class_entries,
+    identity_entries,
+    erasure_entries,
 )
 from xlingual_nb.experiments.liu2020_shifts import (
     scale_layer,
@@ -70,7 +70,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(
         t.table in (SHIFT, TABLE2, TABLE3, TRANSFER, FEW_SENTENCES, IDENTITY, ERASURE)
@@ -134,7 +134,7 @@ def shift_rows(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     depth = sizes.base.shape.layers
     runs_of_target = with_average(shifts)
@@ -243,7 +243,7 @@ def shift_baseline_rows(
     return table_entries
 
 # %% ../../nbs/14_language_shift.ipynb #a2f1149a
-def translation_cells(
+def translation_entries(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
     """Table entries of Table 2 of Liu et al. (2020b): BLEU-1 and convert rate of one direction.
@@ -279,7 +279,7 @@ def translation_cells(
     return table_entries
 
 
-def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
+def token_set_entries(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
     """Table entries of Table 3 of Liu et al. (2020b): sizes of token sets and of their overlaps.
 
     Parameters
@@ -305,7 +305,7 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
     return table_entries
 
 
-def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[TableEntry]:
+def masked_entries(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[TableEntry]:
     """Table entries of masked English words whose prediction is in a target language.
 
     Parameters
@@ -325,7 +325,7 @@ def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[Tabl
     return table_entries
 
 
-def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
+def heatmap_entries(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
     """Table entries of Figures 7 and 8 of Liu et al. (2020b): convert rate, BLEU-1 by layer and α.
 
     Parameters
@@ -364,15 +364,15 @@ def language_shift_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -385,7 +385,7 @@ def language_shift_config(
     return with_checkpoint(sizes, checkpoint) if checkpoint and "test" in sizes.text else sizes
 
 
-def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
+def pretrained_entries(sizes: JointConfig, seeds: int) -> list[TableEntry]:
     """Table entries of a pretrained encoder without its masked-LM head.
 
     They tell how much of a language's identity is its mean vector.
@@ -400,11 +400,11 @@ def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
-        table_entries += identity_cells(sizes, seed)
+        table_entries += identity_entries(sizes, seed)
     return [replace(cell, paper=shift_paper(sizes)) for cell in table_entries]
 
 
@@ -424,15 +424,15 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model to measure beside ours or in its place
         (`language_shift_config`); empty for none.
@@ -440,7 +440,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -449,27 +449,27 @@ def cells(
     """
     sizes = language_shift_config(scale, corpus, seeds, languages, own, checkpoint)
     if sizes.checkpoint:
-        return pretrained_cells(sizes, seeds)
+        return pretrained_entries(sizes, seeds)
     table_entries = []
 
     for seed in choose_seeds(seeds, sizes.seeds):
-        table_entries += translation_table_cells(sizes, seed)
-        table_entries += table4_cells(sizes, seed)
-        table_entries += few_sentence_cells(sizes, seed)
-        table_entries += identity_cells(sizes, seed)
-        table_entries += word_class_cells(sizes, seed)
-        table_entries += erasure_cells(sizes, seed)
+        table_entries += translation_table_entries(sizes, seed)
+        table_entries += table4_entries(sizes, seed)
+        table_entries += few_sentence_entries(sizes, seed)
+        table_entries += identity_entries(sizes, seed)
+        table_entries += word_class_entries(sizes, seed)
+        table_entries += erasure_entries(sizes, seed)
 
     # on other languages than the paper's they are tables of ours
     paper = shift_paper(sizes)
     table_entries = [replace(entry, paper=paper) for entry in table_entries]
-    table_entries += lowercasing_cells()
+    table_entries += lowercasing_entries()
     if checkpoint:
-        table_entries += checkpoint_cells(sizes, checkpoint)
+        table_entries += checkpoint_entries(sizes, checkpoint)
     return deduplicate(table_entries)
 
 
-def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def translation_table_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of token translation for one model: Tables 2 and 3, Figures 7 and 8.
 
     Of Liu et al. (2020b); also our table `shift`, with baselines.
@@ -489,14 +489,14 @@ def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         shifts = {t: translation_spec(sizes, spec, direction, t) for t in targets}
         table_entries += shift_rows(sizes, seed, direction, shifts)
         table_entries += shift_baseline_rows(sizes, seed, direction, spec, shifts)
-        table_entries += translation_cells(sizes, seed, direction, shifts)
+        table_entries += translation_entries(sizes, seed, direction, shifts)
 
         if direction == "en-xx":
             # the paper's heatmaps are of Greek
             heatmap_target = "el" if "el" in targets else targets[0]
-            table_entries += token_set_cells(seed, shifts)
-            table_entries += heatmap_cells(sizes, seed, shifts[heatmap_target])
-    return table_entries + masked_cells(sizes, seed, spec)
+            table_entries += token_set_entries(seed, shifts)
+            table_entries += heatmap_entries(sizes, seed, shifts[heatmap_target])
+    return table_entries + masked_entries(sizes, seed, spec)
 
 
 def grid(
@@ -513,15 +513,15 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
     """

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TRANSFER', 'ALL', 'UPPER', 'AVERAGE', 'MAJORITY', 'SHIFT_METRICS', 'FEW_SENTENCES', 'COUNTED', 'middle_layer',
-           'fine_tuning_above', 'shifted_nli_spec', 'table4_row', 'shift_weight_cells', 'fine_tuning_rows',
-           'table4_cells', 'mean_estimation_text', 'few_sentence_shift_spec', 'few_sentence_label',
-           'few_sentence_cells']
+           'fine_tuning_above', 'shifted_nli_spec', 'table4_row', 'shift_weight_entries', 'fine_tuning_rows',
+           'table4_entries', 'mean_estimation_text', 'few_sentence_shift_spec', 'few_sentence_label',
+           'few_sentence_entries']
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #0bba137d
 from itertools import product
@@ -130,7 +130,7 @@ def table4_row(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     targets = sizes.shifts.transfer
     columns = (SOURCE, *targets) if english else targets
@@ -152,7 +152,7 @@ def table4_row(
     ]
 
 
-def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
+def shift_weight_entries(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     """Table entries of the weight of the shift that was selected for each target.
 
     Parameters
@@ -167,7 +167,7 @@ def shift_weight_cells(sizes: JointConfig, label: str, run) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     paper = shift_paper(sizes)
     return [
@@ -199,7 +199,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = table4_row(sizes, name, run.seed, run, "plain {}")
     return table_entries + table4_row(
@@ -207,7 +207,7 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
     )
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #232758ab
-def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def table4_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of Table 4 of Liu et al. (2020b): XNLI with mean difference shift.
 
     Parameters
@@ -220,7 +220,7 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     spec = shift_model_spec(sizes, seed)
     layer = middle_layer(spec)
@@ -229,12 +229,12 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     # the upper half of the table: all layers are fine-tuned, and shifted in the middle
     full_run = shifted_nli_spec(sizes, spec, 0, layer, seed)
     entries += fine_tuning_rows(sizes, ALL, full_run)
-    entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
+    entries += shift_weight_entries(sizes, "all layers, shifting weight", full_run)
 
     # the lower half: the layers below stay as they are, so that the shift meets what it was made of
     upper_run = shifted_nli_spec(sizes, spec, layer, layer, seed)
     entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
-    entries += shift_weight_cells(sizes, "shifting weight", upper_run)
+    entries += shift_weight_entries(sizes, "shifting weight", upper_run)
     for label, name in SHIFT_METRICS.items():
         # with a single target there is no other language to shift to
         if label != "+ other language" or len(sizes.shifts.transfer) > 1:
@@ -322,7 +322,7 @@ def few_sentence_label(sentences: int, parallel: bool) -> str:
     )
 
 
-def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def few_sentence_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of shifts whose means are estimated on a few sentences; mean over the targets.
 
     None outside the microworld, which alone has as many parallel sentences as are wanted.
@@ -337,7 +337,7 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     if not in_microworld(sizes):
         return []

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['IDENTITY', 'CHANCE', 'BY_CLASS', 'ERASURE', 'COMMONEST', 'SCORES', 'HEAD', 'evaluation_verses', 'identity_spec',
-           'identity_rows', 'identity_cells', 'mean_of_known_metrics', 'word_class_rows', 'word_class_cells',
-           'erasure_spec', 'erasure_rows', 'constant_baseline_rows', 'erasure_cells']
+           'identity_rows', 'identity_entries', 'mean_of_known_metrics', 'word_class_rows', 'word_class_entries',
+           'erasure_spec', 'erasure_rows', 'constant_baseline_rows', 'erasure_entries']
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #70820003
 from dataclasses import replace
@@ -106,7 +106,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     run = identity_spec(sizes, spec)
     # metrics of the run are named `layer 8 centred retrieval es`
@@ -138,7 +138,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     ]
 
 
-def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def identity_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of every way of erasing language identity: what is left of retrieval.
 
     Of the model and its untrained encoder; of our own model in the microworld alone.
@@ -153,7 +153,7 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     if not (in_microworld(sizes) or sizes.checkpoint):
         return []
@@ -218,7 +218,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     run = IdentityClassesSpec(identity_spec(sizes, spec))
     # metrics of the run are named `layer 8 centred es Noun`
@@ -244,7 +244,7 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     ]
 
 
-def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def word_class_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of word translation by part of speech, for every way of erasing a language.
 
     Of the model and its untrained encoder; none outside the microworld.
@@ -259,7 +259,7 @@ def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     if not in_microworld(sizes):
         return []
@@ -326,7 +326,7 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     run = erasure_spec(sizes, spec, task)
     targets = sizes.shifts.targets
@@ -369,7 +369,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     run = erasure_spec(sizes, spec, task)
     targets = sizes.shifts.targets
@@ -398,7 +398,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     ]
 
 
-def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def erasure_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of both tasks (NLI, NER) for every way of erasing language identity.
 
     Of the model and its untrained encoder; none outside the microworld.
@@ -413,7 +413,7 @@ def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     if not in_microworld(sizes):
         return []

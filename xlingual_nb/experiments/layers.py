@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIGURES', 'FREEZE_LAYERS', 'FEAT', 'LANGUAGE_ID', 'belongs_here', 'layers_config', 'frozen_layers', 'with_all_layers',
-           'freezing_runs', 'freezing_cells', 'langid_records', 'langid_languages', 'langid_spec', 'layer_labels',
-           'langid_cells', 'cells', 'grid']
+           'freezing_runs', 'freezing_entries', 'langid_records', 'langid_languages', 'langid_spec', 'layer_labels',
+           'langid_entries', 'cells', 'grid']
 
 # %% ../../nbs/13_layers.ipynb #09513358
 from dataclasses import replace
@@ -43,7 +43,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(t.table in FIGURES for t in claim.tests)
 
@@ -61,15 +61,15 @@ def layers_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -151,7 +151,7 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
     return runs
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
-def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
+def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     """Table entries of one task in Figure 1 of Wu & Dredze (2019): transfer by layers frozen.
 
     Parameters
@@ -166,7 +166,7 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     spec = shift_model_spec(sizes, seed)
     languages = evaluation_languages(sizes, task)
@@ -283,7 +283,7 @@ def layer_labels(depth: int) -> dict[str, int]:
     return {f"layer {12 * layer / depth:g}": layer for layer in range(depth + 1)}
 
 
-def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def langid_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of Figure 2 of Wu & Dredze (2019): language identification by layer.
 
     Of one model, its untrained encoder and the majority class; of both encoders also by language.
@@ -298,7 +298,7 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     spec = shift_model_spec(sizes, seed)
     run = langid_spec(sizes, spec)
@@ -344,15 +344,15 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
         `1`, `2` or `all`.
     checkpoint : str, optional
@@ -361,7 +361,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -376,9 +376,9 @@ def cells(
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
-            table_entries += freezing_cells(sizes, TABLES[table], seed)
+            table_entries += freezing_entries(sizes, TABLES[table], seed)
         if "figure2" in figures:
-            table_entries += langid_cells(sizes, seed)
+            table_entries += langid_entries(sizes, seed)
     return table_entries
 
 
@@ -396,15 +396,15 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
         `1`, `2` or `all`.
     checkpoint : str, optional

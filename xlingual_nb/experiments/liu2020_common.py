@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER', 'SOURCE', 'NAMES', 'READINGS', 'COLUMNS', 'text_spec', 'vocabulary_spec', 'joint_languages',
            'training_schedule', 'static_settings', 'bert_spec', 'static_spec', 'model_spec', 'word_retrieval_spec',
-           'queried_targets', 'non_identical_options', 'two_thirds_layer', 'retrieval_cells', 'study_config']
+           'queried_targets', 'non_identical_options', 'two_thirds_layer', 'retrieval_entries', 'study_config']
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #ea41c9f9
 from dataclasses import replace
@@ -323,7 +323,7 @@ def two_thirds_layer(spec) -> int:
     return round(2 * spec.shape.layers / 3)
 
 
-def retrieval_cells(
+def retrieval_entries(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
     """Table entries of a row: word retrieval by a model, from English into one target.
@@ -346,7 +346,7 @@ def retrieval_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     all_words = word_retrieval_spec(sizes, spec, target)
     # identical strings in two languages are found without any cross-lingual knowledge
@@ -387,15 +387,15 @@ def study_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Raises
     ------

@@ -140,15 +140,15 @@ def shift_study_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes a user's own, else the microworld.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Raises
     ------

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'READINGS', 'AMOUNTS', 'RELEASED_TABLE', 'ONE_LANGUAGE', 'permutation_row_label', 'belongs_here',
-           'preserved_order', 'permutation_cells', 'one_language_cells', 'cells', 'grid']
+           'preserved_order', 'permutation_entries', 'one_language_entries', 'cells', 'grid']
 
 # %% ../../nbs/02_ordering.ipynb #d867e5d9
 from dataclasses import replace
@@ -14,16 +14,16 @@ import numpy as np
 
 from xlingual_nb.experiments.k2020_common import (
     load_study_config,
-    baseline_cells,
+    baseline_entries,
     bbert_spec,
-    evaluation_cells,
+    evaluation_entries,
 )
-from .dufter_table4 import external_order_cells, order_cells
+from .dufter_table4 import external_order_entries, order_entries
 from xlingual_nb.experiments.study import (
     choose_seeds,
     TableEntry,
     check_choice,
-    select_claim_cells,
+    select_claim_entries,
     unique_runs,
     deduplicate,
 )
@@ -69,7 +69,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     tables = {"k2020": ("table2", RELEASED_TABLE), "dufter2020": ("table4",)}
     is_on_these_tables = all(t.table in tables.get(claim.paper, ()) for t in claim.tests)
@@ -114,7 +114,9 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     return tuple(np.mean(shares, axis=0))
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
-def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -> list[TableEntry]:
+def permutation_entries(
+    sizes, table: str, reading: str, target: str, seed: int
+) -> list[TableEntry]:
     """Table entries of one target in K et al.'s Table 2: words permuted with growing probability.
 
     Parameters
@@ -133,7 +135,7 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     pair = ("enfake", target)
     table_entries = []
@@ -142,14 +144,14 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
         permutation = f"{reading}({p})" if p else ""
         spec = bbert_spec(sizes, pair, seed, permutation=permutation)
         row = permutation_row_label(target, amount)
-        table_entries += evaluation_cells(sizes, table, row, spec, pair, target)
+        table_entries += evaluation_entries(sizes, table, row, spec, pair, target)
 
     unpermuted = bbert_spec(sizes, pair, seed)
-    table_entries += baseline_cells(sizes, table, pair, unpermuted)
+    table_entries += baseline_entries(sizes, table, pair, unpermuted)
     return table_entries
 
 
-def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
+def one_language_entries(sizes, target: str, seed: int) -> list[TableEntry]:
     """Table entries of models with one language permuted and the other as it is.
 
     K et al. (2020, section 3.2.2) permute both, and expect one to be sufficient.
@@ -166,7 +168,7 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row and column: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     pair = ("enfake", target)
     unpermuted = bbert_spec(sizes, pair, seed)
@@ -183,7 +185,7 @@ def one_language_cells(sizes, target: str, seed: int) -> list[TableEntry]:
     for which, languages in languages_of_model.items():
         row = permutation_row_label(target, f"1.0, {which}")
         spec = replace(unpermuted, languages=languages)
-        table_entries += evaluation_cells(sizes, "table2", row, spec, pair, target)
+        table_entries += evaluation_entries(sizes, "table2", row, spec, pair, target)
     return table_entries
 
 
@@ -205,7 +207,7 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -213,9 +215,9 @@ def cells(
     reading : str, default 'permute'
         What permuting means: the name of a transform, a key of `READINGS`.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
     claim : str, optional
@@ -225,7 +227,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -246,17 +248,19 @@ def cells(
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
         for table, target in product(reading_of_table, (*sizes.targets, "en")):
-            table_entries += permutation_cells(sizes, table, reading_of_table[table], target, seed)
+            table_entries += permutation_entries(
+                sizes, table, reading_of_table[table], target, seed
+            )
         # beyond the paper's table: one language permuted alone
         if has_one_language:
             for target in sizes.targets:
-                table_entries += one_language_cells(sizes, target, seed)
+                table_entries += one_language_entries(sizes, target, seed)
         if is_full_study:
-            table_entries += order_cells(sizes, seed)
+            table_entries += order_entries(sizes, seed)
 
-    table_entries = select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.main)
+    table_entries = select_claim_entries(deduplicate(table_entries), claim, sizes.seeds.main)
     if checkpoint:
-        table_entries += external_order_cells(checkpoint)
+        table_entries += external_order_entries(checkpoint)
     return table_entries
 
 
@@ -275,7 +279,7 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
@@ -283,13 +287,13 @@ def grid(
     reading : str, default 'permute'
         Name of the transform, a key of `READINGS`.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
     claim : str, optional
-        Claim ids with commas between; only the entries that these need. Empty for all.
+        Ids of claims, as in `K-nsp,K-depth`: only the runs that these need. Empty for all.
 
     Returns
     -------

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TABLE', 'MEAN', 'OWN_CLASS', 'WITHOUT_IDENTICAL', 'BASELINES', 'CEILING', 'belongs_here', 'table1_languages',
            'pos_records', 'word_classes_spec', 'metric_or_nan', 'table1_method', 'table_address', 'class_row',
-           'seed_cells', 'cells', 'grid']
+           'seed_entries', 'cells', 'grid']
 
 # %% ../../nbs/11_parts_of_speech.ipynb #7c2c27cd
 from dataclasses import replace
@@ -42,7 +42,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(t.table == TABLE for t in claim.tests)
 
@@ -181,7 +181,7 @@ def class_row(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     # `found noun mrr`: of retrieval by vectors; `strings noun mrr`: by identical or similar strings
     source, metric_name = source_and_metric
@@ -212,7 +212,7 @@ def class_row(
     return table_entries
 
 
-def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def seed_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of every row of Table 1 of Liu et al. (2020a) for one model: parts of speech.
 
     With the baselines, the ceiling (supervised mapping), and the number of dictionary pairs.
@@ -227,7 +227,7 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     n_sentences = max(sizes.sentences)
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
@@ -272,20 +272,20 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -295,7 +295,7 @@ def cells(
     sizes = study_config(scale, corpus, seeds, languages, own)
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
-        table_entries += seed_cells(sizes, seed)
+        table_entries += seed_entries(sizes, seed)
     return deduplicate(table_entries)
 
 
@@ -305,15 +305,15 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", 
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Returns
     -------

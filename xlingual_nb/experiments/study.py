@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ADDRESS_COLUMNS', 'SEEDS', 'TableEntry', 'load_metrics', 'entry_value', 'get_metric', 'mean_of_metrics',
-           'is_complete', 'observe', 'address', 'addresses', 'select_observed', 'missing_cells', 'deduplicate',
+           'is_complete', 'observe', 'address', 'addresses', 'select_observed', 'missing_seeds', 'deduplicate',
            'unique_runs', 'make_missing_runs', 'protocol', 'choose_seeds', 'select_tables', 'check_choice',
-           'compared_and_precondition_keys', 'select_claim_cells', 'provenance']
+           'baseline_rows', 'compared_and_precondition_keys', 'claim_key', 'select_claim_entries', 'provenance']
 
 # %% ../../nbs/lib/7020_study.ipynb #a9921fe3
 from collections.abc import Callable, Iterable
@@ -29,13 +29,13 @@ from ..runs.stages import stage_of
 # %% ../../nbs/lib/7020_study.ipynb #aa8a2748
 @dataclass(frozen=True)
 class TableEntry:
-    """One number of one table, for one seed: the mean over `runs` of what each holds under the name
-    `metric`, times `unit`.
+    """One number of a table, for one seed, and where it comes from: finished runs and a metric.
 
-    `metric`: a name, or a function of all that a run holds. `minus`: less what the run holds under
-    that name, for a difference. `step`: the name under which the run holds its place on a curve.
-    `amount`: the number itself, where no run has to find it; it counts as measured once the `runs`
-    of its row are there.
+    The number is the mean over `runs` of the metric `metric`, times `unit` (100 for percent).
+    `metric` is the name of a metric, such as `accuracy es|es`, or a function of all metrics of a
+    run. `minus`, if given, names a metric to subtract. `step` names the metric that holds the
+    training step, for a point on a learning curve. `amount` is the number itself, where no run
+    measures it (a number of parameters, say); it is shown once the `runs` of its row are finished.
     """
 
     paper: str
@@ -57,25 +57,25 @@ def load_metrics(run, store) -> dict:
     Parameters
     ----------
     run : run spec
-        Run that the entries read their numbers from.
+        The run.
     store : Store
         Store of finished runs.
 
     Returns
     -------
     dict
-        All numbers that tables may read from the run.
+        All numbers that tables may read from the run, such as `{"accuracy es|es": 0.6}`.
     """
     return stage_of(run).values(store.verified_path(run))
 
 
-def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
+def entry_value(entry: TableEntry, metrics: list[dict]) -> float:
     """Number of a table entry for one seed: the mean over its runs, in the entry's unit.
 
     Parameters
     ----------
-    cell : TableEntry
-        A table entry.
+    entry : TableEntry
+        One number of a table: its runs, and the metric that is read from them.
     metrics : list[dict]
         Metrics of each of the entry's runs, in their order, such as `[{"accuracy es|es": 0.6}]`;
         not read where the entry states its own amount.
@@ -85,17 +85,18 @@ def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
     InputError
         If a run has no metric of that name.
     """
-    if cell.amount is not None:
-        return cell.amount
+    if entry.amount is not None:
+        return entry.amount
 
-    def value_of_run(values):
-        value = get_metric(values, cell.metric)
-        if cell.minus:
-            value -= get_metric(values, cell.minus)
-        return value
+    values = []
+    for metrics_of_run in metrics:
+        value = get_metric(metrics_of_run, entry.metric)
+        if entry.minus:  # the entry is a difference of two metrics
+            value -= get_metric(metrics_of_run, entry.minus)
+        values.append(value)
 
     # a unit of 100 turns a share into percent
-    return cell.unit * float(np.mean([value_of_run(values) for values in metrics]))
+    return entry.unit * float(np.mean(values))
 
 
 def get_metric(values: dict, name) -> float:
@@ -122,42 +123,43 @@ def get_metric(values: dict, name) -> float:
 
 @cache
 def mean_of_metrics(names: tuple[str, ...]):
-    """Reads the mean of several metrics from a run.
+    """A function that reads the mean of several metrics from a run, for `TableEntry.metric`.
 
     Parameters
     ----------
     names : tuple of str
-        Names of the metrics.
+        Names of the metrics, such as `("accuracy es|es", "accuracy ru|ru")`.
 
     Returns
     -------
     callable
-        Maps a run's metrics to a number.
+        Maps a run's metrics, by name, to the mean of these.
     """
-    # here and not beside its users, whose every change would count as another way to read a value
+    # Results record a fingerprint of this code and are stale where it differs, so it stands here,
+    # in a module that changes less often than those of its callers.
     return lambda values: sum(values[name] for name in names) / len(names)
 
 # %% ../../nbs/lib/7020_study.ipynb #b68b5cc3
-def is_complete(cell: TableEntry, store) -> bool:
-    """Whether the store has every run of a table entry.
+def is_complete(entry: TableEntry, store) -> bool:
+    """Whether every run that a table entry's number is read from is finished.
 
     Parameters
     ----------
-    cell : TableEntry
-        A table entry.
+    entry : TableEntry
+        One number of a table, with the runs that it is read from.
     store : Store
         Store of finished runs.
     """
-    return all(store.has(run) for run in cell.runs)
+    return all(store.has(run) for run in entry.runs)
 
 
-def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
+def observe(entries: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
     """Measured numbers of the table entries whose runs are all in the store, a row each.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables: the runs and the metric that each is read from.
     store : Store
         Store of finished runs.
     corpus : str
@@ -171,15 +173,18 @@ def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
     """
     metrics_of = cache(lambda run: load_metrics(run, store))
     rows = []
-    for entry in cells:
+    for entry in entries:
         if not is_complete(entry, store):
             continue
 
         # the mean of several runs, such as NER taggers, stands under the id of the first
         first_run = entry.runs[0]
+        # only a point on a curve names a metric for its training step
         step = metrics_of(first_run)[entry.step] if entry.step else float("nan")
-        # an entry that states its own amount needs no metrics
-        metrics = [metrics_of(run) for run in entry.runs] if entry.amount is None else []
+
+        metrics = []
+        if entry.amount is None:  # else the entry states its number, which no run measures
+            metrics = [metrics_of(run) for run in entry.runs]
         number = entry_value(entry, metrics)
         address_of_entry = (entry.paper, entry.table, entry.row, entry.column, corpus, entry.seed)
         rows.append((*address_of_entry, number, run_id(first_run), step))
@@ -191,119 +196,126 @@ def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
 ADDRESS_COLUMNS = ["paper", "table", "row", "column", "seed", "run_id"]
 
 
-def address(cell: TableEntry) -> tuple:
-    """Key that joins a table entry with its observation: `ADDRESS_COLUMNS`, by its first run.
+def address(entry: TableEntry) -> tuple:
+    """Key that joins a table entry with its measured number, in the order of `ADDRESS_COLUMNS`.
 
     Parameters
     ----------
-    cell : TableEntry
-        A table entry.
+    entry : TableEntry
+        One number of a table, with the runs that it is read from.
+
+    Returns
+    -------
+    tuple
+        Paper, table, row, column, seed, and the id of the entry's first run.
     """
-    return cell.paper, cell.table, cell.row, cell.column, cell.seed, run_id(cell.runs[0])
+    return entry.paper, entry.table, entry.row, entry.column, entry.seed, run_id(entry.runs[0])
 
 
 def addresses(observations: pd.DataFrame) -> list[tuple]:
-    """Address of each observation (`address`).
+    """Key of each measured number: (paper, table, row, column, seed, run id), as of `address`.
 
     Parameters
     ----------
     observations : pd.DataFrame
-        As of `observe`.
+        Measured numbers, as of `observe`; a missing column is filled with NaN.
     """
     return list(observations.reindex(columns=ADDRESS_COLUMNS).itertuples(index=False, name=None))
 
 
-def select_observed(cells: Iterable[TableEntry], observations: pd.DataFrame) -> list[TableEntry]:
-    """The table entries that have an observation.
+def select_observed(entries: Iterable[TableEntry], observations: pd.DataFrame) -> list[TableEntry]:
+    """The table entries whose number has been measured.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables: the runs and the metric that each is read from.
     observations : pd.DataFrame
-        As of `observe`.
+        Measured numbers, as of `observe`.
 
     Returns
     -------
     list[TableEntry]
-        Those of `cells` that are observed, in their order.
+        Those of `entries` that are measured, in their order.
     """
-    measured = set(addresses(observations))
-    return [c for c in cells if address(c) in measured]
+    measured = set(addresses(observations))  # (paper, table, row, column, seed, run id)
+    return [entry for entry in entries if address(entry) in measured]
 
 
-def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd.DataFrame:
+def missing_seeds(entries: Iterable[TableEntry], observations: pd.DataFrame) -> pd.DataFrame:
     """How many of the wanted seeds are measured, for each row and column that lacks some.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables, one for each row, column and seed that is wanted.
     observations : pd.DataFrame
-        As of `observe`.
+        Measured numbers, as of `observe`.
 
     Returns
     -------
     pd.DataFrame
-        Rows and columns of the table; an entry is text such as `2 of 3` (seeds), empty where
+        Rows and columns of the table; the values are text such as `2 of 3` (seeds), empty where
         nothing is missing.
     """
-    measured = set(addresses(observations))  # (paper, table, row, column, seed) and run id
-    entries = pd.DataFrame(
-        [(entry.row, entry.column, address(entry) in measured) for entry in cells],
+    measured = set(addresses(observations))  # (paper, table, row, column, seed, run id)
+    wanted = pd.DataFrame(
+        [(entry.row, entry.column, address(entry) in measured) for entry in entries],
         columns=["row", "column", "is_measured"],
     )
 
     # of each row and column, the seeds measured ("sum") and wanted ("size")
-    counts = entries.groupby(["row", "column"], sort=False).is_measured.agg(["sum", "size"])
+    counts = wanted.groupby(["row", "column"], sort=False).is_measured.agg(["sum", "size"])
     incomplete = counts.query("sum < size")
     text = incomplete["sum"].astype(str) + " of " + incomplete["size"].astype(str)
     return text.unstack(fill_value="", sort=False)
 
 # %% ../../nbs/lib/7020_study.ipynb #80429d88
-def deduplicate(cells: list[TableEntry]) -> list[TableEntry]:
-    """The table entries without repeats: the last of several entries of one number wins.
+def deduplicate(entries: list[TableEntry]) -> list[TableEntry]:
+    """The table entries without repeats: of several for one number, such as a shared baseline, the
+    first.
 
     Parameters
     ----------
-    cells : list[TableEntry]
-        Table entries of the study.
+    entries : list[TableEntry]
+        Numbers of the study's tables: the runs and the metric that each is read from.
 
     Returns
     -------
     list[TableEntry]
-        In the order of their last occurrence.
+        In the order in which each number is last listed: `[a, b, a]` becomes `[b, a]`.
     """
+    unique_entries = {}
+    for entry in entries:
+        key = (entry.paper, entry.table, entry.row, entry.column, entry.seed)
+        if entry.step:
+            key += (entry.runs,)  # points of a learning curve differ in their run alone
+        # keep the first entry of the number, but move it to the end
+        unique_entries[key] = unique_entries.pop(key, entry)
+    return list(unique_entries.values())
 
-    def key(c):
-        # points of a curve differ in their run alone
-        return c.paper, c.table, c.row, c.column, c.seed, c.runs if c.step else ()
 
-    first_of_reversed = {key(c): c for c in reversed(cells)}
-    return list(first_of_reversed.values())[::-1]
-
-
-def unique_runs(cells: Iterable[TableEntry]) -> list:
+def unique_runs(entries: Iterable[TableEntry]) -> list:
     """Run specs behind the table entries, each once, in the order of first use.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables; several may be read from the same run.
 
     Returns
     -------
     list
         Run specs, without duplicates.
     """
-    runs = {}
-    for cell in cells:
-        runs |= dict.fromkeys(cell.runs)
+    runs = {}  # its keys: unlike a set, a dict keeps the order
+    for entry in entries:
+        runs |= dict.fromkeys(entry.runs)
     return list(runs)
 
 # %% ../../nbs/lib/7020_study.ipynb #2181224e
 def make_missing_runs(
-    cells: Iterable[TableEntry],
+    entries: Iterable[TableEntry],
     store,
     stack: int = 1,
     device: str = "cpu",
@@ -314,17 +326,17 @@ def make_missing_runs(
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables, with the runs that each is read from.
     store : Store
         Store of finished runs.
     stack : int, default 1
-        How many models of one shape train as one program.
+        How many models of one shape train together, stacked into one batched model.
     device : str, default 'cpu'
-        `cpu` or `cuda`; an executor that is given has one of its own.
+        `cpu` or `cuda`; not used where an executor is given, which has its own device.
     patient : bool, default True
-        On a CPU, run one group of runs a core in processes of their own; else one group after the
-        other in this process, as on a GPU.
+        On a CPU, one process for each core makes a group of runs at a time; if False, this process
+        makes one group after the other, as on a GPU.
     executor : Executor, optional
         Where the runs are made; default is the one that the command line or the environment names
         (`runs.cluster`), else as `patient` says.
@@ -334,30 +346,30 @@ def make_missing_runs(
     from xlingual_nb.runs.engine import run
 
     # the caller's executor, else the command line's or the environment's, else this machine
-    # `patient`: a process a core pays only on a CPU
     executor = executor or executor_of_environment(device)
-    if executor is None and patient and device == "cpu":
-        executor = executors.Processes(device=device)
-    elif executor is None:
-        executor = executors.Inline(device)
-    run(unique_runs(cells), store, executor, stack=stack)
+    if executor is None:
+        use_processes = patient and device == "cpu"  # processes on one GPU would share it
+        executor = executors.Processes(device=device) if use_processes else executors.Inline(device)
+    run(unique_runs(entries), store, executor, stack=stack)
 
 # %% ../../nbs/lib/7020_study.ipynb #532073e6
-def protocol(cells: Iterable[TableEntry]) -> pd.DataFrame:
-    """The grid of a study as a table: the number of seeds of each row and column.
+def protocol(entries: Iterable[TableEntry]) -> pd.DataFrame:
+    """The experimental protocol of a study as a table: the number of seeds of each row and column.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables, one for each row, column and seed.
 
     Returns
     -------
     pd.DataFrame
-        Rows and columns as in the paper's table; empty where there is no such entry.
+        Rows and columns as in the paper's table, numbers of seeds in it; `<NA>` where a row has no
+        such column.
     """
     frame = pd.DataFrame(
-        [(c.row, c.column, c.seed) for c in cells], columns=["row", "column", "seeds"]
+        [(entry.row, entry.column, entry.seed) for entry in entries],
+        columns=["row", "column", "seeds"],
     )
     counts = frame.groupby(["row", "column"], sort=False).seeds.nunique().unstack(sort=False)
     return counts.astype("Int64").rename_axis(index=None, columns=None)
@@ -369,16 +381,16 @@ SEEDS = tuple(range(100))
 def choose_seeds(
     seeds: int | tuple[int, ...], default: int, available: tuple[int, ...] = SEEDS
 ) -> tuple[int, ...]:
-    """The first seeds of those that a study may use.
+    """Seeds that a study's models are trained with: the first ones of a fixed list.
 
     Parameters
     ----------
     seeds : int | tuple[int, ...]
-        Number of seeds; 0 takes the scale's own. A tuple names the seeds themselves.
+        Number of seeds; 0 takes `default`. A tuple names the seeds themselves.
     default : int
-        How many the scale asks for, taken where `seeds` is 0.
+        Number of seeds of the study at its scale.
     available : tuple[int, ...], optional
-        All seeds, in order of use.
+        The list, in order of use: 0 to 99, or the seeds that a paper names.
 
     Raises
     ------
@@ -393,7 +405,7 @@ def choose_seeds(
 
 # %% ../../nbs/lib/7020_study.ipynb #b670ccb7
 def select_tables(only: str, tables: Iterable[str]) -> list[str]:
-    """Tables of a notebook that its parameter `only` names.
+    """Names of the tables that the parameter `only` asks for by number: `4,7` for `table4, table7`.
 
     Parameters
     ----------
@@ -435,101 +447,126 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """
     if value in choices:
         return value
-    names = " or ".join(", ".join(choices).rsplit(", ", 1))
+    names = " or ".join(", ".join(choices).rsplit(", ", 1))  # "a, b or c"
     suggestion = suggest_spelling(value, choices)
     raise InputError(f"{name}={value!r} does not exist: choose {names}{suggestion}")
 
 # %% ../../nbs/lib/7020_study.ipynb #61c1a1b1
-def compared_and_precondition_keys(claim) -> tuple[set, set]:
-    """What a claim compares in its tables, and what it only needs as a precondition.
+def baseline_rows(templates: tuple[str, ...], rows: Iterable[str]) -> set[str]:
+    """Labels of the baselines of some rows, such as `untrained | enfake | es`.
 
-    A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus`
-    with the rows `minus`, or with their own baselines (the registry's word is floor). It says
-    something only of rows that are above their baseline (`alive`) or have learnt the source
-    task (`learnt_rows`).
+    Parameters
+    ----------
+    templates : tuple[str, ...]
+        Labels with places for a row's languages, such as `untrained | {source} | {target}`.
+    rows : Iterable[str]
+        Labels of the rows, such as `enfake-es | enfake | es`.
+    """
+    labels = set()
+    for row in rows:
+        labels |= set(published.floor_names(templates, row))
+    return labels
+
+
+def compared_and_precondition_keys(claim) -> tuple[set, set]:
+    """Numbers that the tests of a claim compare, and those that it needs as preconditions.
+
+    A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus` of
+    a table with the rows `minus`, or, where `minus` is `floor`, each with its own baselines. It
+    counts only if some rows exceed their baselines (`alive`), have learnt the task in the source
+    language (`learnt_rows`), and fit their training text alike (`fit`): its preconditions.
 
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        The claim; `floor` holds templates for the labels of its rows' baselines.
 
     Returns
     -------
     tuple[set, set]
-        Keys such as `("", "enfake-es | enfake | es", "XNLI Accuracy")`: what follows the table's
-        number (`released` of `table2-released`), row, column. First: rows compared, with the
-        baselines that a test subtracts. Second: rows that must be above their baseline or have
-        learnt the source task, with their baselines; and how well rows fit their text that must
-        fit it alike.
+        Keys of the numbers compared (baselines that are subtracted among them), and of those
+        needed. A key is (variant of the table, row, column): `("", "enfake-es | enfake | es",
+        "XNLI Accuracy")`, or `released` in the first place for a row of `table2-released`.
     """
     compared = set()
     preconditions = set()
     for test in claim.tests:
-        # a table may stand twice, by two interpretations: `released` of `table2-released`
-        reading = test.table.partition("-")[2]
-        baseline = claim.floor if test.floor is None else test.floor
-
-        # a test compares the rows `plus` with the rows `minus`, or with their own baseline
-        from_baseline = test.minus == "floor"
-        compared_rows = {*test.plus, *(() if from_baseline else test.minus)}
-        rows = {*compared_rows, *(claim.alive or ()), *test.learnt_rows}
+        variant = test.table.partition("-")[2]
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
+        baselines = claim.floor if test.floor is None else test.floor
 
-        baseline_rows = set()
-        for row in rows:
-            baseline_rows |= set(published.floor_names(baseline + test.learnt_floor, row))
+        is_against_baseline = test.minus == "floor"
+        compared_rows = set(test.plus)
+        if not is_against_baseline:
+            compared_rows |= set(test.minus)
+        # `net`: each row's baseline is subtracted before rows are compared
         subtracted_rows = set()
-        if test.net or from_baseline:
-            for row in compared_rows:
-                subtracted_rows |= set(published.floor_names(baseline, row))
+        if test.net or is_against_baseline:
+            subtracted_rows = baseline_rows(baselines, compared_rows)
+        compared |= set(product([variant], compared_rows | subtracted_rows, columns))
 
-        compared |= set(product([reading], compared_rows | subtracted_rows, columns))
-        preconditions |= set(product([reading], rows | baseline_rows, columns))
+        checked_rows = compared_rows | set(claim.alive or ()) | set(test.learnt_rows)
+        checked_baselines = baseline_rows(baselines + test.learnt_floor, checked_rows)
+        preconditions |= set(product([variant], checked_rows | checked_baselines, columns))
+
         if test.fit:
-            fitted_rows = compared_rows.union(() if test.fit == published.BEST_FIT else test.fit)
-            preconditions |= set(product([reading], fitted_rows, [published.FIT_COLUMN]))
+            # perplexity on the training text; `fit` may name rows beside those compared
+            named_rows = set() if test.fit == published.BEST_FIT else set(test.fit)
+            fitted_rows = compared_rows | named_rows
+            preconditions |= set(product([variant], fitted_rows, [published.FIT_COLUMN]))
     return compared, preconditions
 
 
-def select_claim_cells(
-    cells: Iterable[TableEntry], ids: str, default_seeds: int
-) -> list[TableEntry]:
-    """The table entries that some claims need: what they compare, and their preconditions.
+def claim_key(entry: TableEntry) -> tuple[str, str, str]:
+    """A table entry's (variant of the table, row, column), named as the paper prints them.
+
+    That is how claims name what they compare: `("released", "enfake-es | enfake | es", ...)` for a
+    row of `table2-released`, where the variant is what follows the table's number.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        All entries of the study.
+    entry : TableEntry
+        One number of a table.
+    """
+    printed = published.stand_in(entry.paper).printed
+    variant = entry.table.partition("-")[2]
+    return variant, printed(entry.table, entry.row), printed(entry.table, entry.column)
+
+
+def select_claim_entries(
+    entries: Iterable[TableEntry], ids: str, default_seeds: int
+) -> list[TableEntry]:
+    """The table entries that some claims need: what they compare, and their preconditions.
+
+    A claim is a sentence of a paper with its statistical tests, which compare rows of a table and
+    count only under preconditions: rows exceed their baselines, say.
+
+    Parameters
+    ----------
+    entries : Iterable[TableEntry]
+        All numbers of the study's tables: the runs and the metric that each is read from.
     ids : str
-        Ids of claims, sentences of a paper with their tests, with commas between; empty for all
-        entries.
+        Ids of claims with commas between, such as `K-nsp,K-depth`; empty for all entries.
     default_seeds : int
-        Preconditions (rows above baseline, source task learnt) are checked on the first
-        `default_seeds` seeds alone.
+        Preconditions are checked on the first `default_seeds` seeds alone.
 
     Returns
     -------
     list[TableEntry]
-        Entries that the claims compare, on all seeds; their preconditions; and the amounts that
-        the selected rows state of themselves (a number of parameters, say).
+        Entries that the claims compare, on all seeds; their preconditions; and what the selected
+        rows state without a run (a number of parameters, say).
 
     Raises
     ------
     InputError
         If there is no such claim, or it compares no row of this study.
     """
-    cells = list(cells)
+    entries = list(entries)
     if not ids:
-        return cells
+        return entries
     claims = {claim.id: claim for claim in published.claims()}
     precondition_seeds = SEEDS[:default_seeds]
     selected = set()
-
-    # claims name tables, rows and columns as the paper prints them
-    def table_key(entry):
-        printed = published.stand_in(entry.paper).printed
-        reading = entry.table.partition("-")[2]
-        return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
     for name in (n.strip() for n in ids.split(",")):
         if name not in claims:
@@ -537,32 +574,32 @@ def select_claim_cells(
                 f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all"
             )
         compared, preconditions = compared_and_precondition_keys(claims[name])
-        paper_cells = [entry for entry in cells if entry.paper == claims[name].paper]
-        if compared.isdisjoint(map(table_key, paper_cells)):
+        entries_of_paper = [entry for entry in entries if entry.paper == claims[name].paper]
+        if compared.isdisjoint(map(claim_key, entries_of_paper)):
             raise InputError(f"claim={ids!r}: {name} compares no row of this study")
-        for entry in paper_cells:
-            key = table_key(entry)
+        for entry in entries_of_paper:
+            key = claim_key(entry)
             is_precondition = key in preconditions and entry.seed in precondition_seeds
             if key in compared or is_precondition:
                 selected.add(entry)
 
-    # a selected row also shows what it states of itself, such as its number of parameters
+    # numbers that no run measures have an `amount`: a row shows them with its measured ones
     selected_rows = {(entry.table, entry.row, entry.seed) for entry in selected}
-
-    def is_stated_by_selected_row(entry):
-        is_stated = entry.amount is not None
-        return is_stated and (entry.table, entry.row, entry.seed) in selected_rows
-
-    return [entry for entry in cells if entry in selected or is_stated_by_selected_row(entry)]
+    needed = []
+    for entry in entries:
+        is_in_selected_row = (entry.table, entry.row, entry.seed) in selected_rows
+        if entry in selected or (entry.amount is not None and is_in_selected_row):
+            needed.append(entry)
+    return needed
 
 # %% ../../nbs/lib/7020_study.ipynb #78df185b
-def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
+def provenance(entries: Iterable[TableEntry]) -> pd.DataFrame:
     """Digests of the data, the code and the runs that a study's numbers rest on, a row each.
 
     Parameters
     ----------
-    cells : Iterable[TableEntry]
-        Table entries of the study.
+    entries : Iterable[TableEntry]
+        Numbers of the study's tables, with the runs that each is read from.
 
     Returns
     -------
@@ -570,7 +607,7 @@ def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
         Columns `of` (data, code, runs or remark), `what` and `digest`, shortened to twelve
         characters; of a remark, what is odd about a file.
     """
-    runs = unique_runs(cells)
+    runs = unique_runs(entries)
     digest_of_source = {}
     for run in runs:
         digest_of_source |= source_digests(run)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['FIGURE3', 'FIGURE4', 'AMOUNTS', 'FULL_INPUT', 'MEAN', 'READINGS', 'COLUMNS', 'PERPLEXITY_COLUMN', 'window_label',
            'bert_label', 'word2vec_label', 'belongs_here', 'window_config', 'sliced_schedule', 'window_bert_spec',
-           'retrieval_specs', 'retrieval_rows', 'perplexity_cell', 'is_untrained_row', 'as_figure3',
-           'window_baseline_rows', 'window_mapping_rows', 'slice_lengths', 'bert_cells', 'word2vec_cells', 'cells',
+           'retrieval_specs', 'retrieval_rows', 'perplexity_entry', 'is_untrained_row', 'as_figure3',
+           'window_baseline_rows', 'window_mapping_rows', 'slice_lengths', 'bert_entries', 'word2vec_entries', 'cells',
            'grid']
 
 # %% ../../nbs/10_window_size.ipynb #c58f82f7
@@ -92,7 +92,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(t.table in (FIGURE3, FIGURE4) for t in claim.tests)
 
@@ -105,15 +105,15 @@ def window_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
 
     Raises
     ------
@@ -241,7 +241,7 @@ def retrieval_rows(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     paper = reference_paper(sizes)
     table_entries = []
@@ -263,7 +263,7 @@ def retrieval_rows(
     return table_entries
 
 
-def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
+def perplexity_entry(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
     """Table entry that tells whether a model has learnt: its perplexity against a unigram model's.
 
     Parameters
@@ -319,7 +319,7 @@ def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     return [replace(cell, table=FIGURE3) for cell in table_entries]
 
@@ -341,7 +341,7 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     untrained = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
 
@@ -382,7 +382,7 @@ def window_mapping_rows(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
 
     def map_supervised(run):
@@ -415,7 +415,7 @@ def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
     return lengths
 
 
-def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
+def bert_entries(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     """Table entries of Figure 3 of Liu et al. (2020a) for one seed: BERT by length of inputs.
 
     Parameters
@@ -430,7 +430,7 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = []
     amounts = zip(AMOUNTS, sizes.sentences)
@@ -439,24 +439,24 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
         model = bert_label(amount, pieces or FULL_INPUT)
         label = partial(window_label, model)
         table_entries += retrieval_rows(sizes, FIGURE3, label, spec, seed)
-        table_entries.append(perplexity_cell(sizes, model, spec))
-        table_entries += as_figure3(liu2020_evaluation.nli_cells(sizes, spec, label, seed))
+        table_entries.append(perplexity_entry(sizes, model, spec))
+        table_entries += as_figure3(liu2020_evaluation.nli_entries(sizes, spec, label, seed))
 
         # ceiling of the model with whole inputs: mapped to the target by a supervised rotation
         if not pieces:
             mapped_label = partial(window_label, f"{model}, mapped")
-            mapped_nli = liu2020_evaluation.nli_mapping_cells(
+            mapped_nli = liu2020_evaluation.nli_mapping_entries(
                 sizes, spec, mapped_label, seed, beyond="slice"
             )
             table_entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
             table_entries += as_figure3(mapped_nli)
 
     table_entries += window_baseline_rows(sizes, FIGURE3, seed)
-    table_entries += as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
+    table_entries += as_figure3(liu2020_evaluation.frozen_nli_baseline_entries(sizes, seed))
     return table_entries
 
 
-def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+def word2vec_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Table entries of Figure 4 of Liu et al. (2020a) for one seed: Word2Vec by its context window.
 
     On the small amount of text.
@@ -471,7 +471,7 @@ def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = []
     for window in (sizes.window, *sizes.windows.spans):
@@ -502,15 +502,15 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     reading : str, default 'tokens'
         What equal training of short inputs means, which the paper leaves open: `tokens` or
         `inputs`.
@@ -518,7 +518,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -531,8 +531,8 @@ def cells(
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds, SEEDS):
         if "bert" in sizes.methods:
-            table_entries += bert_cells(sizes, seed, reading)
-        table_entries += word2vec_cells(sizes, seed)
+            table_entries += bert_entries(sizes, seed, reading)
+        table_entries += word2vec_entries(sizes, seed)
     return deduplicate(table_entries)
 
 
@@ -544,15 +544,15 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes the section's own.
+        Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     reading : str
         As of `cells`.
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'FIGURE', 'MICROWORLD_RECORDS', 'NATURAL_RECORDS', 'LABEL_FIXES', 'MEANS', 'overlap_columns', 'overlap_spec',
-           'figure3_cells', 'pivot_by_language', 'overlap_correlations', 'plot_overlap', 'task_split',
+           'figure3_entries', 'pivot_by_language', 'overlap_correlations', 'plot_overlap', 'task_split',
            'labelled_task_records', 'is_single_world', 'evaluation_languages', 'has_training_records',
            'supervised_languages', 'record_labels', 'cached_labels', 'load_labels', 'task_labels', 'check_task_records',
            'mean_groups', 'zero_shot_label', 'zero_shot_baseline_label', 'joint_run_metrics', 'separate_run_metrics']
@@ -63,7 +63,7 @@ def overlap_spec(zero) -> SeenSpec:
     return SeenSpec(getattr(zero.checkpoint, "tokenizer", zero.checkpoint), zero.train, zero.tests)
 
 
-def figure3_cells(
+def figure3_entries(
     task_entries: list[TableEntry], zero_shot_run, column: str, seed: int
 ) -> list[TableEntry]:
     """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
@@ -85,7 +85,7 @@ def figure3_cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     languages = [test.language for test in zero_shot_run.tests if test.language != SOURCE]
     table_entries = []

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAPER', 'NEW', 'TASKS', 'TABLES', 'RUNS', 'BASELINE_METRICS', 'CENTRED', 'TaskTable', 'belongs_here', 'missing_keys',
            'zero_shot_config', 'fine_tuned_spec', 'lexicon_free_nli_spec', 'shared_subwords_spec', 'task_baselines',
-           'rows_by_setting', 'has_unseen_names', 'task_table_cells', 'task_cells', 'centred_cells', 'requested_tables',
-           'cells', 'grid', 'split_row_labels', 'paper_layout']
+           'rows_by_setting', 'has_unseen_names', 'task_table_entries', 'task_entries', 'centred_entries',
+           'requested_tables', 'cells', 'grid', 'split_row_labels', 'paper_layout']
 
 # %% ../../nbs/12_zero_shot.ipynb #72d110e9
 from itertools import product
@@ -28,7 +28,7 @@ from xlingual_nb.experiments.wu2019_common import (
     zero_shot_baseline_label,
     zero_shot_label,
     check_task_records,
-    figure3_cells,
+    figure3_entries,
     labelled_task_records,
     is_single_world,
     supervised_languages,
@@ -74,7 +74,7 @@ def belongs_here(claim) -> bool:
     Parameters
     ----------
     claim : published.Claim
-        A claim of the registry.
+        A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(t.table in (*TABLES, FIGURE) for t in claim.tests)
 
@@ -108,15 +108,15 @@ def zero_shot_config(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -332,7 +332,7 @@ def has_unseen_names(label: str) -> bool:
     return TASKS["ner"].supervised not in label and label.split(" | ")[-1] not in (SOURCE, "mean")
 
 
-def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry]:
+def task_table_entries(task: str, column: str, seed: int, rows) -> list[TableEntry]:
     """Table entries of a column of a task's table (Wu & Dredze 2019, Tables 2 to 6), in percent.
 
     Parameters
@@ -350,7 +350,7 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table = TASKS[task].table
     table_entries = []
@@ -366,7 +366,7 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
     return table_entries
 
 
-def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
+def task_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     """Table entries of one task for one model: Tables 2 to 6 of Wu & Dredze (2019).
 
     With the task's points of Figure 3.
@@ -383,7 +383,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     spec = shift_model_spec(sizes, seed)
     task_table = TASKS[task]
@@ -401,12 +401,12 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
         rows += [
             (partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()
         ]
-        table_entries += task_table_cells(task, column, seed, rows)
+        table_entries += task_table_entries(task, column, seed, rows)
 
     # Figure 3 shows the task's last column: of trees the labelled score
-    table_entries += figure3_cells(table_entries, zero_shot_run, column, seed)
+    table_entries += figure3_entries(table_entries, zero_shot_run, column, seed)
     if task in sizes.tasks.centred:
-        table_entries += centred_cells(task, seed, zero_shot_run, untrained_run)
+        table_entries += centred_entries(task, seed, zero_shot_run, untrained_run)
 
     # the paper sorts the languages of parsing by their distance from English in word order
     if task == "parsing":
@@ -423,7 +423,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
 CENTRED = "centred"
 
 
-def centred_cells(task: str, seed: int, zero_shot_run, untrained_run) -> list[TableEntry]:
+def centred_entries(task: str, seed: int, zero_shot_run, untrained_run) -> list[TableEntry]:
     """Table entries of a task with each language's mean vector subtracted.
 
     For the encoder and the untrained one.
@@ -442,7 +442,7 @@ def centred_cells(task: str, seed: int, zero_shot_run, untrained_run) -> list[Ta
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     # how each row is labelled, and its run
     run_of_label = {
@@ -458,7 +458,7 @@ def centred_cells(task: str, seed: int, zero_shot_run, untrained_run) -> list[Ta
             for label, run in run_of_label.items()
         ]
 
-        table_entries += task_table_cells(task, column, seed, rows)
+        table_entries += task_table_entries(task, column, seed, rows)
     return table_entries
 
 # %% ../../nbs/12_zero_shot.ipynb #1dff8a11
@@ -509,15 +509,15 @@ def cells(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
         Numbers of tables or figures with commas between, such as `4,7`, or `all`.
     checkpoint : str, optional
@@ -526,7 +526,7 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        One for each row, column and seed: the runs and metric that its number is read from.
+        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
 
     Raises
     ------
@@ -538,7 +538,7 @@ def cells(
     tables = requested_tables(sizes, only)
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
-            table_entries += task_cells(sizes, TABLES[table], seed)
+            table_entries += task_entries(sizes, TABLES[table], seed)
     return table_entries
 
 
@@ -556,15 +556,15 @@ def grid(
     Parameters
     ----------
     scale : str
-        Name of the scale, one of `config.SCALES`.
+        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
     corpus : str, default 'auto'
         Name of a corpus of that scale; `auto` takes the first whose data are there.
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     languages : str, optional
-        Target languages with commas between; empty takes all languages of the model.
+        Target languages with commas between, as in `es,hi`; empty takes all that the model has.
     own : str or dict
-        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+        A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
         Numbers of tables or figures with commas between, such as `4,7`, or `all`.
     checkpoint : str, optional

@@ -19,7 +19,7 @@ import pandas as pd
 from IPython.display import display
 
 from ..experiments.data_remarks import data_remarks
-from ..experiments.study import TableEntry, unique_runs, missing_cells, select_observed
+from ..experiments.study import TableEntry, unique_runs, missing_seeds, select_observed
 from ..papers.published import Ambiguity, Claim, claims
 from . import figures, tables, verdicts
 from .plain_display import HTML, Image, Markdown
@@ -357,7 +357,7 @@ def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
     """
     print(f"{len(observations)} of {len(cells)} cells measured")
     if len(observations) < len(cells):
-        missing = missing_cells(cells, observations)
+        missing = missing_seeds(cells, observations)
         display(missing.style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #e9f79f58
