@@ -133,7 +133,7 @@ def figure_provenance(root: Path, path: Path) -> dict:
     root : Path
         Root of the repository.
     path : Path
-        The PNG file, such as `figures/02_ordering-table2-bible.png`.
+        The PNG file, such as `figures/02_ordering-table2-laptop-bible.png`.
 
     Returns
     -------
