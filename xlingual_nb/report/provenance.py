@@ -150,7 +150,7 @@ def figure_provenance(root: Path, path: Path) -> dict:
     require(note.is_file(), f"{path} has no note {note.name} beside it: name a file of figures/")
     sidecar = json.loads(note.read_text(encoding="utf-8"))
 
-    # `02_ordering-table2-bible` was drawn by notebook 02_ordering
+    # `02_ordering-table2-laptop-bible` was drawn by notebook 02_ordering
     notebook = path.stem.partition("-")[0]
     values = reference_values(root)
     drawn_values = values[values.run.isin(sidecar["runs"]) & (values.notebook == notebook)]

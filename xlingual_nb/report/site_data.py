@@ -190,7 +190,9 @@ class Study:
         study.
         """
         # results/SCALE/verdicts.csv
-        files = {path.parent.name: path for path in sorted(self.root.glob("results/*/verdicts.csv"))}
+        files = {
+            path.parent.name: path for path in sorted(self.root.glob("results/*/verdicts.csv"))
+        }
         registered = {claim.id for claim in published.claims()}
         frames = []
         for scale in by_scale(files):

@@ -272,7 +272,8 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
         Markdown.
     target : callable
         Maps an old target to the new one, such as `lib/8050_verdicts.ipynb` to
-        `../api/verdicts.rst`, or to the empty string: then the link's words stand alone.
+        `../api/modules/report.verdicts.rst`, or to the empty string: then the link's words stand
+        alone.
     """
 
     def new_link(match: re.Match) -> str:
