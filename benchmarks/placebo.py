@@ -21,7 +21,9 @@ def main(argv=None) -> Path:
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/placebo.csv")
     asked = parser.parse_args(argv)
     with asked.output.open("w", encoding="utf-8", newline="") as out:
-        for row in placebo.rates(asked.results, asked.scale, asked.studies, asked.seed):
+        for row in placebo.error_rates_by_world(
+            asked.results, asked.scale, asked.studies, asked.seed
+        ):
             writer = csv.DictWriter(out, row, lineterminator="\n")
             if not out.tell():
                 writer.writeheader()

@@ -75,8 +75,8 @@ def main(argv=None) -> Path:
     )
     asked = parser.parse_args(argv)
     rng, columns = np.random.default_rng(0), []
-    for corpus in placebo.kept_corpora(asked.results, "laptop"):
-        cells = placebo.kept_cells(asked.results, "laptop", corpus)
+    for corpus in placebo.reference_corpora(asked.results, "laptop"):
+        cells = placebo.cell_moments(asked.results, "laptop", corpus)
         cells = cells[cells.n_seeds > 1]
         for _, part in cells.groupby(["paper", "column"]):
             if len(part) >= FEWEST_ROWS and (part.sd > 0).sum() >= FEWEST_ROWS:

@@ -988,6 +988,20 @@ def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
     assert (effects.models == 2).all() and len(effects) == 3
 
 
+def test_a_difference_is_held_against_the_text_s_models_of_its_own_table(loaded, monkeypatch):
+    causes = loaded("causes")
+    columns = ["row", "seed", *causes.MEASURES]
+    reference = pd.DataFrame([("1", seed, 0.1, 10.0) for seed in (42, 43)], columns=columns)
+    monkeypatch.setattr(causes, "text_values", lambda *_: reference)
+    models = [("paper", "1", 42, 0.5, 20.0)]
+    models += [("padding", "1", 42, 0.7, 20.0), ("padding", "1", 43, 0.4, 20.0)]
+    (effect,) = causes.effects(
+        pd.DataFrame(models, columns=["arm", *columns]), "laptop", "micro"
+    ).itertuples()
+    # seed 43 has no model of arm `paper` here: the reference results have one
+    assert effect.added == pytest.approx((0.7 - 0.5 + 0.4 - 0.1) / 2) and effect.models == 2
+
+
 def test_values_of_one_run_on_two_machines_are_held_against_each_other(loaded, tmp_path):
     machines = loaded("machines")
     entry = {"paper": "dufter2020", "table": "table1", "corpus": "micro", "column": "µ", "step": ""}

@@ -372,7 +372,7 @@ def test_a_move_or_a_new_name_changes_nothing_where_the_table_of_aliases_knows_i
     table = {"modules": {}, "definitions": {"tools.raised": "deep.far.power"}}
     monkeypatch.setattr(code_fingerprint, "PACKAGE", "house.")
     monkeypatch.setattr(code_fingerprint, "aliases", lambda: table)
-    monkeypatch.setattr(code_fingerprint, "_READINGS", {})  # a process has one table
+    monkeypatch.setattr(code_fingerprint, "_CACHED_CODE", {})  # a process has one table
     first_names = {name.removeprefix("house.") for name in before}
     assert {name.removeprefix("xlingual_nb.") for name in now()} == first_names
     edit("deep/lazy.py", "from .far import power", "from ..tools import raised as power")
@@ -845,7 +845,7 @@ def noted(tmp_path, monkeypatch):
         file.write_text(text)
         os.utime(file, (1, 1))  # an edit that no time tells
         module = code_source.read_module("mod", file)
-        return module, code_source._note_of(file)
+        return module, code_source._cache_file(file)
 
     return read
 
@@ -881,13 +881,13 @@ def test_an_edit_of_equal_length_at_the_same_moment_is_seen(noted):
     assert everything(second)[0]["f"] != everything(first)[0]["f"]
 
 
-@pytest.mark.parametrize("changed", ["READING_CODE", "version"])
+@pytest.mark.parametrize("changed", ["PARSER_DIGEST", "version"])
 def test_a_note_by_other_code_or_another_python_is_not_used(noted, monkeypatch, changed):
     _, note = noted(NOTED)
     note.write_text(note.read_text().replace("sqrt", "cbrt"))
     forged, _ = noted(NOTED)
     assert forged.imports["root"] == {("math", ("cbrt",))}  # else this test says nothing
-    monkeypatch.setattr(code_source if changed == "READING_CODE" else sys, changed, "another")
+    monkeypatch.setattr(code_source if changed == "PARSER_DIGEST" else sys, changed, "another")
     module, _ = noted(NOTED)
     assert module.imports["root"] == {("math", ("sqrt",))}
 

@@ -12,7 +12,7 @@ from xlingual_nb.report import placebo, tables
 from xlingual_nb.report.claim_values import RunValues
 
 ROOT = Path(__file__).resolve().parents[1]
-CELLS = placebo.kept_cells(ROOT / "results", "laptop", "micro")
+CELLS = placebo.cell_moments(ROOT / "results", "laptop", "micro")
 LABORATORY, PAIRS = (
     CELLS[CELLS.paper == p].reset_index(drop=True) for p in ("dufter2020", "k2020")
 )
@@ -138,7 +138,7 @@ def test_verdicts_are_hardly_ever_wrong(world):
 
 def test_the_rate_counts_studies_and_its_interval_is_exact():
     counts = dict(false=[9, 9, 9, 9], confirmed=[0, 2, 0, 0], hold=[1, 2, 1, 2], refuted=[0] * 4)
-    told = placebo.rate(pd.DataFrame(counts))
+    told = placebo.error_rates(pd.DataFrame(counts))
     assert told["confirmed"] == 0.25 and told["refuted"] == 0 and told["stated"] == 0.05
     assert told["confirmed_low"] == pytest.approx(1 - 0.975 ** (1 / 4)), (
         "Clopper and Pearson for one of four"
@@ -152,7 +152,7 @@ def test_truth_is_asked_of_the_test_that_was_tested(monkeypatch):
     """
     asked = []
     monkeypatch.setattr(placebo, "holds", lambda claim, _: asked.extend(claim.tests))
-    bible = placebo.kept_cells(ROOT / "results", "laptop", "bible")
+    bible = placebo.cell_moments(ROOT / "results", "laptop", "bible")
     cells = bible[bible.paper == "dufter2020"].reset_index(drop=True)
     observations = placebo.sample_observations(cells, np.random.default_rng(0))
     placebo.wrong_verdicts(observations.assign(step=np.nan), cells, "laptop")

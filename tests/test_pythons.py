@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from xlingual_nb.runs.code_names import Marker, pieces
-from xlingual_nb.runs.call_graph import OUTSIDE, Sources, resolve_mark
+from xlingual_nb.runs.call_graph import MARK, Sources, resolve_mark
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -81,9 +81,7 @@ def package_fingerprints() -> dict[str, str]:
         table = sources.module(name)
         for definition in table.statements:
             text = "\n".join(text for text, _ in table.pieces(definition))
-            meanings = {
-                m: sorted(map(str, resolve_mark(m, sources))) for m in OUTSIDE.findall(text)
-            }
+            meanings = {m: sorted(map(str, resolve_mark(m, sources))) for m in MARK.findall(text)}
             everything = json.dumps([text, meanings], sort_keys=True)
             fingerprints[f"{name}.{definition}"] = digest(everything)
     return fingerprints

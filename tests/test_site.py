@@ -166,7 +166,7 @@ def test_a_number_names_the_line_that_xlingual_why_explains(reference):
         row = table.frame.loc[int(line) - 2]
         assert row.row in lines[int(line) - 1]
     row = table.frame.iloc[0]
-    number = (table.scale, table.notebook, *row[site_data.CELL], None)
+    number = (table.scale, table.notebook, *row[site_data.CELL_LABELS], None)
     values = [value for _, value, _ in reference.seeds_of[number]]
     assert sum(values) / len(values) == pytest.approx(row.value, rel=1e-4)
 
@@ -245,7 +245,7 @@ def test_links_of_the_repository_lead_to_pages_or_are_text():
 
 
 def test_claims_that_a_notebook_names_lead_to_their_pages():
-    text = site_pages.linked_claims("(`K-order`)", "../claims", made="[`{0}`]({1}.md)")
+    text = site_pages.linked_claims("(`K-order`)", "../claims", template="[`{name}`]({address}.md)")
     assert text == "([`K-order`](../claims/K-order.md))"
 
 

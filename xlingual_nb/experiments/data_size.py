@@ -270,7 +270,8 @@ def figure2_entries(sizes: JointConfig, readings, seed: int) -> list[TableEntry]
 def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
     """Figure 1 of Liu et al. (2020a) as it stands again in Liu et al. (2020b), as table entries.
 
-    The second paper has the means over targets on the most text, with baselines and ceilings.
+    Taken over are the means over targets on the most text, with baselines and ceilings, which the
+    claims of the second paper compare.
 
     Parameters
     ----------

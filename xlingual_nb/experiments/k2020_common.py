@@ -471,7 +471,7 @@ def nli_baseline_entries(
     Parameters
     ----------
     paper : str
-        Name of the paper that the entries are compared with; by default `reference_paper`.
+        Name of the paper that the entries are compared with.
     table : str
         Name of the table, such as `table4`.
     column : str

@@ -418,8 +418,8 @@ def cells(
 ) -> list[TableEntry]:
     """Table entries of Liu et al. (2020b): language translated and erased by shifts of the mean.
 
-    A shift adds to a layer's vectors the difference between two languages' means. Tables 1 to
-    4 and Figures 7 and 8, with further tables of ours.
+    A shift adds to a layer's vectors the difference between two languages' means, times a
+    weight. Tables 2 to 4 and Figures 7 and 8, with further tables of ours.
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ def cells(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     only : str, default 'all'
-        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+        Numbers of tables or figures with commas between, such as `8,10`, or `all`.
     languages : str, optional
         Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
@@ -212,7 +212,7 @@ def grid(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     only : str, default 'all'
-        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+        Numbers of tables or figures with commas between, such as `8,10`, or `all`.
     languages : str, optional
         Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict

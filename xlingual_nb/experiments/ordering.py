@@ -86,7 +86,8 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     lengths : sequence of int
         Lengths of the sentences in subwords, 2 or more.
     p : float
-        Probability of the permutation.
+        How much is permuted, 0 to 1: the share of a sentence's pairs that are swapped, or as the
+        reading has it.
     reading : str
         What permuting means: the name of a transform, a key of `READINGS`.
     seed : int, default 0
@@ -117,7 +118,7 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
 def permutation_entries(
     sizes, table: str, reading: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of one target in K et al.'s Table 2: words permuted with growing probability.
+    """Table entries of one target in K et al.'s Table 2: words permuted more and more.
 
     Parameters
     ----------

@@ -150,9 +150,9 @@ def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     pieces : int
-        Maximum number of subwords in an input; 0 for whole inputs.
+        Maximum number of subwords in a slice.
     reading : str
-        Name of the reading, where the paper leaves several open.
+        What a step keeps its number of, one of `READINGS`: tokens or inputs.
     """
     training = sizes.base.training
     times = sizes.windows.typical / pieces

@@ -123,7 +123,7 @@ def zero_shot_config(
     Raises
     ------
     InputError
-        As `shift_study_config` and `with_checkpoint` of `liu2020_common`; also if the corpus has
+        As `shift_study_config` and `with_checkpoint` of `liu2020_shifts`; also if the corpus has
         no tasks, or only some.
     """
     if corpus == "auto" and not own:
@@ -472,7 +472,7 @@ def requested_tables(sizes: JointConfig, only: str) -> list[str]:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     only : str
-        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+        Numbers of tables or figures with commas between, such as `2,5`, or `all`.
 
     Raises
     ------
@@ -519,7 +519,7 @@ def cells(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+        Numbers of tables or figures with commas between, such as `2,5`, or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -566,7 +566,7 @@ def grid(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+        Numbers of tables or figures with commas between, such as `2,5`, or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 

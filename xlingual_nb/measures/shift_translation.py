@@ -49,7 +49,7 @@ ALPHAS = (-1.0, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0)
 class ShiftSpec:
     """Token translation without training, from one language into another (Liu et al. 2020b, 4.2).
 
-    Every layer is shifted by alpha times the difference of the languages' means, and the
+    One layer at a time is shifted by alpha times the difference of the languages' means, and the
     masked-LM head is read.
 
     Parameters

@@ -162,7 +162,7 @@ def published_values(paper: str) -> Callable:
     Returns
     -------
     callable
-        `look_up("table2", "original", "XNLI accuracy")` gives a Series of the one printed number;
+        `look_up("table1", "0 original", "µ")` gives a Series of the one printed number;
         None where none is printed, or a number of a training curve is asked for (`curve`).
     """
 
@@ -170,7 +170,7 @@ def published_values(paper: str) -> Callable:
         """The number that `paper` prints in an entry, as if of one seed; None if there is none."""
         if curve:
             return None  # no paper prints the numbers behind a curve
-        # a baseline or another row that the test's own table lacks may stand in a later one
+        # a baseline or another row that the test's own table lacks may stand in another one
         for name in [table, *published.tables(paper)]:
             value = published.printed_value(paper, name, row, column)
             if not np.isnan(value):  # NaN: no such entry, or an empty one

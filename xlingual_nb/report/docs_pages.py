@@ -492,7 +492,7 @@ def both_readings_table(root: Path) -> str:
     return markdown_table(head, rows)
 
 
-# texts of the page, each beneath the heading that its name says
+# texts of the page `verdicts_before.md`, in the order in which they stand there
 VERDICTS_BEFORE_INTRO = (
     "Since commit 4f8c182 all own claims of a paper on a text are corrected together (Holm), ours apart, "
     "whichever notebook tests them; until then each notebook was corrected alone. A test has to hold by its "

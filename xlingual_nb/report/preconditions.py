@@ -23,9 +23,10 @@ from xlingual_nb.report.claim_tests import (
     precondition_rows,
 )
 
-# perplexities within this ratio count as about the same
+# models whose perplexities are within this ratio count as trained to equal fit
 FIT = 1.3
-# what a model of running text must have learnt, and how much at most
+# column with a model's perplexity as a share of the unigram model's, and the highest share at which
+# it counts as trained
 SHARE = "Perpl. dev / unigram"
 LEARNT = 0.5
 
@@ -36,23 +37,25 @@ def heights(values: pd.Series | None, column: str) -> pd.Series | None:
     Parameters
     ----------
     values : Series or None
-        Values by seed.
+        Values by seed; None where they were not run.
     column : str
         Label of their column.
     """
-    return -np.log(values) if "Perpl." in column and values is not None else values
+    if values is not None and "Perpl." in column:
+        return -np.log(values)
+    return values
 
 
 def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
     """Whether a row is above its strongest baseline: by more than the claim's least margin
-    (`clear`), and significantly (one-sided p below .05).
+    (`claim.clear`), and significantly (one-sided p below .05).
 
     Parameters
     ----------
     t : ClaimTest
         A statistical test of a claim, with the values by seed of its rows.
     row, column : str
-        Labels of the entry.
+        Labels of the row, such as `en-es | en | es`, and of the score's column.
 
     Returns
     -------
@@ -66,15 +69,18 @@ def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
     if values is None:
         return None
 
-    difference = contrast([values, heights(t.values(baseline, column), column)], [1, -1])
-    # a perplexity is above its baseline where it is less than half of it
+    baseline_values = heights(t.values(baseline, column), column)
+    difference = contrast([values, baseline_values], weights=[1, -1])
+    # a perplexity counts as better than its baseline where it is less than half of it
     least_margin = np.log(2) if "Perpl." in column else t.claim.clear
-    # p is NaN of a single seed: `not` lets the margin decide alone
-    return difference.value > least_margin and not difference.p_above() >= ALPHA
+    # p is NaN of a single seed, which is not >= ALPHA: then the margin alone decides
+    is_insignificant = difference.p_above() >= ALPHA
+    return difference.value > least_margin and not is_insignificant
 
 
 def is_above_baseline(t: ClaimTest) -> bool | None:
-    """Whether some row that a test compares is above its baseline.
+    """Whether some row that a test compares is above its baseline: if none is, a difference between
+    its models says nothing.
 
     Parameters
     ----------
@@ -90,9 +96,12 @@ def is_above_baseline(t: ClaimTest) -> bool | None:
     rows = precondition_rows(t.claim, t.test)
     if not rows:
         return True
+    # a test may name another column for this question than the one that it compares
     column = t.test.alive_column or t.test.column
     answers = [exceeds_baseline(t, row, column) for row in rows]
-    return None if set(answers) == {None} else any(answers)
+    if all(answer is None for answer in answers):
+        return None
+    return any(answers)
 
 
 def is_solved_by_baseline(t: ClaimTest) -> bool:
@@ -101,76 +110,92 @@ def is_solved_by_baseline(t: ClaimTest) -> bool:
     Parameters
     ----------
     t : ClaimTest
-        The test. The highest score is 1 or, where the claim is in percent, 100; of perplexities
-        the answer is no.
+        A statistical test of a claim, with the values by seed of its rows.
+
+    Returns
+    -------
+    bool
+        False for perplexities, which have no highest score, and where no baseline was run.
     """
     column = t.test.alive_column or t.test.column
     if "Perpl." in column:
         return False
-    baselines = [t.strongest_baseline(row, column) for row in precondition_rows(t.claim, t.test)]
-    means = [t.values(baseline, column).mean() for baseline in baselines if baseline]
-    # the claim's least margin above baselines tells whether its scores are shares or percent
-    half = 0.5 if t.claim.clear < 1 else 50
-    return bool(means) and np.mean(means) > half
+
+    means = []
+    for row in precondition_rows(t.claim, t.test):
+        baseline = t.strongest_baseline(row, column)
+        if baseline:
+            means.append(t.values(baseline, column).mean())
+
+    # Scores are shares or percent. The least margin above baselines, which the claim states in the
+    # unit of its scores, tells which: 0.05 or 5.
+    half_of_highest = 0.5 if t.claim.clear < 1 else 50
+    return bool(means) and np.mean(means) > half_of_highest
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #23c39bcd
 def n_above_baseline(t: ClaimTest) -> str:
-    """How many models (rows times seeds) are above their baseline: `4 of 5 against 0 of 5`.
+    """How many models are above their baseline, on either side of a comparison of scores:
+    `4 of 5 against 0 of 5`.
+
+    A model is a seed of a row. It is above its baseline if it exceeds the baseline's mean over
+    seeds by more than the claim's least margin (`claim.clear`).
 
     Parameters
     ----------
     t : ClaimTest
-        A test on differences of scores.
+        A statistical test of a claim: `t.test` subtracts the rows `minus` from the rows `plus`.
 
     Returns
     -------
     str
-        The test's plus rows, against its minus rows if there are any; empty for other tests.
+        Empty for tests on anything else than a difference of scores, and without baselines.
     """
     test = t.test
+    # no scores: perplexities, losses in transfer (Δ), cosines of position embeddings (`diagonal`)
     is_score = not any(word in test.column for word in ("Perpl.", "Δ", "diagonal"))
     if test.compare != "difference" or test.curve or not is_score:
         return ""
 
     sides = [(test.plus, test.column)]
-    if test.minus != "floor":  # else the test itself compares with the baseline
+    if test.minus != "floor":  # "floor": the other side is the baseline itself
         sides.append((test.minus, test.minus_column or test.column))
 
     texts = []
     for rows, column in sides:
-        above = []
+        is_above = []  # of each model
         for row in rows:
             baseline = t.strongest_baseline(row, column)
             values = t.values(row, column)
             if baseline and values is not None:
-                least_score = t.values(baseline, column).mean() + t.claim.clear
-                above += list(values > least_score)
-        if above:
-            texts.append(f"{sum(above)} of {len(above)}")
+                threshold = t.values(baseline, column).mean() + t.claim.clear
+                is_above += list(values > threshold)
+        if is_above:
+            texts.append(f"{sum(is_above)} of {len(is_above)}")
     return " against ".join(texts)
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #6c54295d
 def misfit(t: ClaimTest) -> str:
-    """Which row of a test is trained worse than those it is compared with, by perplexity, as text.
+    """Which row of a test fits its text worse than a reference, by perplexity, as text: such as
+    `MLM-Perpl. train of 3 inv-order is 1.50 times that of 0 original`.
 
-    It is compared with the rows that the test names (`fit`), or with the best-fitting row of all
-    where the test says so.
+    Models that fit unequally well may differ for that reason alone.
 
     Parameters
     ----------
     t : ClaimTest
-        A statistical test of a claim, with the values by seed of its rows.
+        A statistical test of a claim, with the values by seed of its rows. `t.test.fit` names the
+        reference rows, or asks for the best-fitting row of all.
 
     Returns
     -------
     str
-        The row whose perplexity exceeds theirs (geometric mean) by most, if by more than 1.3 times
-        (`FIT`); empty if none does.
+        The row with the highest perplexity, if that is more than 1.3 times (`FIT`) the reference
+        rows'; else empty. Perplexities are geometric means over seeds and rows.
     """
     if not t.test.fit:
         return ""
     uses_best_row = t.test.fit == published.BEST_FIT
-    # the best-fitting row is known once all perplexities are
+    # which row fits best is known once all perplexities are
     reference_rows = () if uses_best_row else t.test.fit
     rows = [row for row in compared_rows(t.test) if row not in reference_rows]
 
@@ -181,7 +206,7 @@ def misfit(t: ClaimTest) -> str:
     if not rows:
         return ""
 
-    # means of logarithms: the ratio of geometric means
+    # a difference of mean logarithms is the logarithm of a ratio of geometric means
     log_means = {row: np.log(values).mean() for row, values in perplexities.items()}
     if uses_best_row:
         reference_rows = (min(rows, key=log_means.get),)
@@ -196,10 +221,12 @@ def misfit(t: ClaimTest) -> str:
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #e441f55e
 def is_trained_to_equal_fit(t: ClaimTest) -> bool:
-    """Whether the test can be made on models that were trained on until all fit equally well.
+    """Whether a test can be made on models that were trained on until all fit their text equally
+    well, instead of the ordinary table's.
 
-    Such models stand in a table of their own (`table2-matched`). It must have every row of the
-    test, with as many seeds, and at least one model that differs from the ordinary table's.
+    Such models stand in a table of their own (`table2-matched` for `table2`). It must have every
+    row of the test, with as many seeds, and at least one model that differs from the ordinary
+    table's.
 
     Parameters
     ----------
@@ -225,14 +252,15 @@ def is_trained_to_equal_fit(t: ClaimTest) -> bool:
 
 
 def with_equal_fit(claim: published.Claim, look_up: Callable) -> published.Claim:
-    """A claim with its tests of equal fit on the rows that were trained to it, where there are such.
+    """A claim whose tests that ask for equal fit are made on models trained to it, in the table
+    `table2-matched` in place of `table2`, where these were run.
 
     Parameters
     ----------
     claim : Claim
-        The claim.
+        A claim of a paper, with its statistical tests.
     look_up : callable
-        As of `ClaimTest`.
+        (table, row, column) gives the values by seed, or None: `RunValues`.
     """
     tests = []
     for test in claim.tests:
@@ -253,22 +281,25 @@ def untrained_row(t: ClaimTest) -> str:
     Returns
     -------
     str
-        The first row with a model whose perplexity is more than the share `LEARNT` of the unigram
+        The first row with a model whose perplexity is more than half (`LEARNT`) of the unigram
         model's; empty if none has one.
     """
     for row in compared_rows(t.test):
-        share = t.values(row, SHARE)
-        untrained = [] if share is None else share[share > LEARNT]
+        shares = t.values(row, SHARE)  # by seed
+        if shares is None:
+            continue
+        untrained = shares[shares > LEARNT]
         if len(untrained):
-            return f"{SHARE} of {row} is {untrained.max():.2f} in {len(untrained)} of {len(share)} seeds"
+            n_seeds = f"{len(untrained)} of {len(shares)} seeds"
+            return f"{SHARE} of {row} is {untrained.max():.2f} in {n_seeds}"
     return ""
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #ce111a91
 def rows_at_ceiling(t: ClaimTest) -> str:
-    """That all rows of a test are at its ceiling, as text; empty if one is not.
+    """A sentence that all rows of a test are at its ceiling; empty if one is not.
 
-    Two scores near the highest possible one (`ceiling`) lie close to each other whatever their
-    models can do, so that a test of equality says nothing.
+    Two scores near the highest possible one (the test's `ceiling`) lie close to each other whatever
+    their models can do, so that a test of equality says nothing.
 
     Parameters
     ----------
@@ -285,22 +316,20 @@ def rows_at_ceiling(t: ClaimTest) -> str:
     if test.ceiling is None:
         return ""
 
-    means = {}
-    for row in test.plus:
-        means[row, test.column] = t.values(row, test.column).mean()
+    # the rows that are subtracted may be compared in another column
     minus_column = test.minus_column or test.column
-    for row in test.minus:
-        means[row, minus_column] = t.values(row, minus_column).mean()
+    means = [t.values(row, test.column).mean() for row in test.plus]
+    means += [t.values(row, minus_column).mean() for row in test.minus]
 
-    lowest = min(means.values())
+    lowest = min(means)
     if lowest <= test.ceiling - test.margin:
         return ""
-    rows = ", ".join(dict.fromkeys(row for row, _ in means))
+    rows = ", ".join(dict.fromkeys([*test.plus, *test.minus]))  # each once
     return f"{test.column} of {rows} is {lowest:.3g} or more of {test.ceiling:g}"
 
 
 def rows_of_both_signs(t: ClaimTest) -> str:
-    """Which row that a test adds has models of both signs, as text; empty if none has.
+    """Which row of a test has some models below zero and some above, as text; empty if none has.
 
     Asked of tests whose claim needs all models of a row on one side of zero (`one_sign`): a mean
     of zero could otherwise come from models that differ.
@@ -322,9 +351,8 @@ def rows_of_both_signs(t: ClaimTest) -> str:
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #71a1ea51
 def source_task_learnt(t: ClaimTest) -> dict[tuple[str, str], bool | None]:
-    """Whether the models that a test compares have learnt the task in the source language.
-
-    Without that there is nothing that zero-shot transfer could lose.
+    """Whether the models that a test compares have learnt the task in the source language: without
+    that there is nothing that zero-shot transfer could lose.
 
     Parameters
     ----------
@@ -334,21 +362,22 @@ def source_task_learnt(t: ClaimTest) -> dict[tuple[str, str], bool | None]:
     Returns
     -------
     dict
-        {(column, row): whether it is above the baseline in the source language}; None if one of
-        the two was not run. Empty where the test names no such baseline (`learnt_floor`).
+        {(column, row): whether its score in the source language is above the baseline's there};
+        None if one of the two was not run. Empty where the test names no such baseline
+        (`learnt_floor`).
     """
     test = t.test
     if not test.learnt_floor:
         return {}
 
-    # where the source language's scores stand: in rows of their own, or in another column
-    if test.learnt_rows:
+    if test.learnt_rows:  # scores in the source language have rows of their own
         rows = test.learnt_rows
         columns = (test.column, test.minus_column or test.column)
-    else:
+    else:  # they stand in the rows that are compared, in another column
         rows = compared_rows(test)
         columns = (test.learnt_column,)
 
+    # the same test, against the baseline in the source language
     in_source_language = replace(t, test=replace(test, floor=test.learnt_floor))
     learnt = {}
     for column in columns:

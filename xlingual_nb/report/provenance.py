@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIALS', 'SHOWN', 'rerun_command', 'run_provenance', 'values_provenance', 'figure_provenance', 'question_rows',
            'question_provenance', 'fresh_value_provenance', 'mean_provenance', 'line_provenance', 'decision_text',
-           'planned_text', 'compared_rows', 'is_compared', 'test_text', 'verdict_line', 'claim_provenance',
+           'planned_text', 'subtracted_rows', 'is_compared', 'test_text', 'verdict_line', 'claim_provenance',
            'matching_line', 'result_provenance']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
@@ -30,9 +30,14 @@ def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
 
     Parameters
     ----------
-    notebook, scale, corpus : str
+    notebook : str
+        Name of the notebook.
+    scale : str
+        Name of the scale.
+    corpus : str
+        Name of the corpus, such as `bible`, which becomes parameters too.
     **values
-        Parameters; those that the notebook does not have are left out.
+        Parameters of the notebook, such as `seeds=3`; those that it does not have are left out.
 
     Returns
     -------
@@ -51,9 +56,9 @@ def run_provenance(index: SpecIndex, values: pd.DataFrame, short: str) -> dict:
     Parameters
     ----------
     index : SpecIndex
-        Specs of all runs behind the reference results.
+        Specs (stage and settings) of all runs behind the reference results.
     values : DataFrame
-        Reference values by seed (`reference_values`).
+        Reference values by seed (`reference_values`), each with its table and the `run` it is from.
     short : str
         Short id of the run.
 
@@ -65,32 +70,35 @@ def run_provenance(index: SpecIndex, values: pd.DataFrame, short: str) -> dict:
         "results/laptop/02_ordering/table2.csv: original (bible)"; the command that makes it `again`.
     """
     cited = values[values.run == short]
+    # a row of a table has several values of the run, one a column
     table_rows = cited.drop_duplicates(["scale", "notebook", "corpus", "paper", "table", "row"])
     citations = []
     for c in table_rows.itertuples():
         citations.append(f"results/{c.scale}/{c.notebook}/{c.table}.csv: {c.row} ({c.corpus})")
 
+    code_fingerprints = set(cited.made) - {""}  # empty where none is recorded
     return {
         "run_id": index.run_id(short),
         "stage": index.stage(short),
         "reads": {parent: index.stage(parent) for parent in index.inputs(short)},
         "spec": index.entries[short]["spec"],
         "data": index.data([short]),
-        "code": sorted(set(cited.made) - {""}),
+        "code": sorted(code_fingerprints),
         "cited": citations,
         "again": f"xlingual runs make {short}",
     }
 
 
 def values_provenance(index: SpecIndex, values: pd.DataFrame, **arguments) -> dict:
-    """The provenance of reference values: the runs they were read off, and how to make these again.
+    """The provenance of reference values: the runs they are from, and how to make these again.
 
     Parameters
     ----------
     index : SpecIndex
-        Specs of all runs behind the reference results.
+        Specs (stage and settings) of all runs behind the reference results.
     values : DataFrame
-        Some rows of `reference_values`.
+        Some rows of `reference_values`: a value by seed, with its `run` and the fingerprint of the
+        code that `made` it.
     **arguments
         Parameters of the notebooks, for the commands that re-run them (`rerun_command`).
 
@@ -100,32 +108,32 @@ def values_provenance(index: SpecIndex, values: pd.DataFrame, **arguments) -> di
         `runs`, each a dict of `run`, `stage`, `corpus`, `seed`, `code` (a fingerprint) and `row`;
         digests of the `data`; `again`, a command for each notebook and corpus.
     """
-    values = values.drop_duplicates("run").sort_values(["corpus", "seed"])
+    by_run = values.drop_duplicates("run").sort_values(["corpus", "seed"])
     runs = []
-    for v in values.itertuples():
+    for v in by_run.itertuples():
         stage = index.stage(v.run)
         runs.append(
             dict(run=v.run, stage=stage, corpus=v.corpus, seed=v.seed, code=v.made, row=v.row)
         )
 
-    # by default as many seeds as the values have
-    n_seeds = values.groupby(["notebook", "scale", "corpus"], sort=False).seed.nunique()
+    # a command re-runs as many seeds as the values have, unless `arguments` say another number
+    n_seeds = by_run.groupby(["notebook", "scale", "corpus"], sort=False).seed.nunique()
     commands = []
     for (notebook, scale, corpus), seeds in n_seeds.items():
         settings = {"seeds": seeds} | arguments
         commands.append(rerun_command(notebook, scale, corpus, **settings))
-    return {"runs": runs, "data": index.data(values.run), "again": commands}
+    return {"runs": runs, "data": index.data(by_run.run), "again": commands}
 
 
 def figure_provenance(root: Path, path: Path) -> dict:
-    """The provenance of a figure, from the JSON file beside it.
+    """The provenance of a figure, from the JSON file that its notebook wrote beside it.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     path : Path
-        The PNG file, such as `figures/02_ordering-table2-bible.png`.
+        The PNG file, such as `figures/02_ordering-table2-laptop-bible.png`.
 
     Returns
     -------
@@ -142,18 +150,19 @@ def figure_provenance(root: Path, path: Path) -> dict:
     require(note.is_file(), f"{path} has no note {note.name} beside it: name a file of figures/")
     sidecar = json.loads(note.read_text(encoding="utf-8"))
 
-    values = reference_values(root)
+    # `02_ordering-table2-laptop-bible` was drawn by notebook 02_ordering
     notebook = path.stem.partition("-")[0]
+    values = reference_values(root)
     drawn_values = values[values.run.isin(sidecar["runs"]) & (values.notebook == notebook)]
 
     facts = {"what": sidecar["caption"], "claims": sidecar["claims"]}
     facts |= values_provenance(read_index(root), drawn_values)
-    facts["data"] = sidecar["data"]
+    facts["data"] = sidecar["data"]  # as it was then, in place of what the runs name today
     return facts
 
 
-# of the experiments of ours, which vary one parameter of the microworld's languages (a dial):
-# {dial as a question begins: dial as a row begins}
+# Experiments of ours vary one parameter of the microworld's languages, such as word order.
+# {parameter as a question begins: parameter as a row begins}
 DIALS = {"order": "order", "overlap": "overlap", "scrambling": "scramble", "presets": "preset"}
 
 
@@ -162,10 +171,13 @@ def question_rows(question: str, comparison: str, rows: Iterable[str]) -> set[st
 
     Parameters
     ----------
-    question, comparison : str
-        Columns of `trends.csv`: a contrast names two rows, `µ: order | SVO less order | SOV`; a trend
-        runs over all rows of the dial (the varied parameter of the languages) that the question
-        begins with, or over all dials.
+    question : str
+        Column of `trends.csv`, which begins with the varied parameter of the microworld's
+        languages: `order: ...` is about rows such as `order | SVO`.
+    comparison : str
+        Column of `trends.csv`: a contrast names two rows, `µ: order | SVO less order | SOV`; a
+        trend names none, and runs over all rows of the question's parameter, or of all parameters
+        where the question begins with none.
     rows : iterable of str
         Rows of the experiment.
 
@@ -174,9 +186,13 @@ def question_rows(question: str, comparison: str, rows: Iterable[str]) -> set[st
     set of str
     """
     if " less " in comparison:
-        return set(comparison.partition(": ")[2].split(" less "))
-    dial = DIALS.get(question.partition(":")[0])
-    return {row for row in rows if dial is None or row.startswith(f"{dial} | ")}
+        _, _, contrasted = comparison.partition(": ")
+        return set(contrasted.split(" less "))
+
+    parameter = DIALS.get(question.partition(":")[0])
+    if parameter is None:
+        return set(rows)
+    return {row for row in rows if row.startswith(f"{parameter} | ")}
 
 
 def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -> dict:
@@ -187,17 +203,21 @@ def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -
     root : Path
         Root of the repository.
     row : Series
-        The line: question, comparison, effect, Holm's p, n and verdict.
-    scale, notebook : str
+        The line: question, comparison, effect, Holm's p, n and verdict, as text.
+    scale : str
+        Name of the scale.
+    notebook : str
+        Name of the notebook that the question is of.
 
     Returns
     -------
     dict
+        `what`, the question with its answer, and the keys of `values_provenance`.
     """
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.notebook == notebook)]
     rows = question_rows(row.question, row.comparison, values.row.unique())
-    # a comparison begins with the scores that it is of, such as µ
+    # the comparison names the columns of the scores, as µ in `µ: order | SVO less order | SOV`
     columns = [name for name in values.column.unique() if name in row.comparison]
     compared = values[values.row.isin(rows) & values.column.isin(columns)]
     what = f"{row.question} {row.comparison}: {float(row.effect):.3g}, n = {row.n}, {row.verdict}"
@@ -205,23 +225,30 @@ def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -
 
 
 def fresh_value_provenance(root: Path, row: pd.Series) -> dict:
-    """The provenance of a value on a fresh seed: that of its run (a line of `results/confirmed/`).
+    """The provenance of a value on a fresh seed, one that no earlier run has used (a line of a table
+    of `results/confirmed/`).
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     row : Series
-        The line: paper, table, row, column, corpus, seed, value and run.
+        The line: paper, table, row, column, corpus, seed, value and run_id.
+
+    Returns
+    -------
+    dict
+        `what` the value is, and the keys of `run_provenance`.
     """
     index = read_index(root)
-    entry = f"{row.paper} {row.table}, {row.row}, {row.column} ({row.corpus})"
-    facts = {"what": f"{entry}, fresh seed {row.seed}: {row.value}"}
-    return facts | run_provenance(index, reference_values(root), index.find(row.run_id[:SHORT]))
+    short = index.find(row.run_id[:SHORT])
+    labels = f"{row.paper} {row.table}, {row.row}, {row.column} ({row.corpus})"
+    facts = {"what": f"{labels}, fresh seed {row.seed}: {row.value}"}
+    return facts | run_provenance(index, reference_values(root), short)
 
 
 def mean_provenance(root: Path, path: Path, line: int, row: pd.Series) -> dict:
-    """The provenance of a mean over seeds (a line of a result table): values by seed and runs.
+    """The provenance of a mean over seeds (a line of a result table): its values by seed, their runs.
 
     Parameters
     ----------
@@ -234,6 +261,12 @@ def mean_provenance(root: Path, path: Path, line: int, row: pd.Series) -> dict:
     row : Series
         The line's fields, as text: paper, table, row, column, corpus, value and, of a training
         curve, step.
+
+    Returns
+    -------
+    dict
+        `what` the mean is; `values`, as "0.42 (seed 0), 0.44 (seed 1)"; and the keys of
+        `values_provenance`.
 
     Raises
     ------
@@ -272,6 +305,8 @@ def line_provenance(root: Path, path: Path, line: int) -> dict:
     Returns
     -------
     dict
+        `what` the line says and the runs behind it, as of `claim_provenance`,
+        `question_provenance`, `fresh_value_provenance` or `mean_provenance`.
 
     Raises
     ------
@@ -291,8 +326,9 @@ def line_provenance(root: Path, path: Path, line: int) -> dict:
         is_of_scale = (path.parent / "verdicts.csv").is_file()
         scale = path.parent.name if is_of_scale else "laptop"
         return claim_provenance(root, row.claim, scale=scale, corpus=row.corpus)
-    if "question" in row:
-        return question_provenance(root, row, path.parent.parent.name, path.parent.name)
+    if "question" in row:  # results/SCALE/NOTEBOOK/trends.csv
+        scale = path.parent.parent.name
+        return question_provenance(root, row, scale, notebook=path.parent.name)
     require("run_ids" in row or "run_id" in row, f"{path} is no table of results: name one of them")
     if path.parent.name == "confirmed":
         return fresh_value_provenance(root, row)
@@ -329,25 +365,28 @@ def decision_text(row) -> str:
 
 
 def planned_text(row) -> str:
-    """The plan for a claim on fresh seeds, and its verdict there.
+    """The plan for a claim on fresh seeds (that no earlier run has used), and its verdict there.
 
     Parameters
     ----------
     row : namedtuple
-        A row of `confirmation_outcomes.compared_verdicts`.
+        A row of `confirmation_outcomes.compared_verdicts`: a claim on one corpus. `why` says for
+        what reason the plan leaves it out; `confirmed` is its verdict on fresh seeds, empty until
+        these are run.
 
     Returns
     -------
     str
         "micro: 5 seeds, power 0.91: reproduced", or why the plan leaves the claim out.
     """
-    if row.why:  # left out of the plan
+    if row.why:
         return f"{row.corpus}: {row.why}"
-    return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {row.confirmed or row.outcome}"
+    verdict = row.confirmed or row.outcome
+    return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {verdict}"
 
 
-def compared_rows(test) -> tuple[str, ...]:
-    """The rows that a test subtracts, or divides by; none where it subtracts a baseline.
+def subtracted_rows(test) -> tuple[str, ...]:
+    """The rows that a test of a claim subtracts, or divides by; none where it subtracts a baseline.
 
     Parameters
     ----------
@@ -364,21 +403,22 @@ def is_compared(values: pd.DataFrame, test) -> pd.Series:
     Parameters
     ----------
     values : DataFrame
-        Values by seed.
+        Values by seed, with their table, row and column.
     test : Comparison
-        A test of a claim: the rows and column that it compares, and its margin.
+        A test of a claim: values of the rows `plus` in `column` are compared with those of the rows
+        `minus` in `minus_column`, by default the same column.
 
     Returns
     -------
     Series of bool
     """
     columns = {test.column, test.minus_column or test.column}
-    rows = [*test.plus, *compared_rows(test)]
+    rows = [*test.plus, *subtracted_rows(test)]
     return (values.table == test.table) & values.row.isin(rows) & values.column.isin(columns)
 
 
 def test_text(test) -> str:
-    """A test of a claim as one line: table, column, rows and margin.
+    """A test of a claim as one line: `table1, µ: 0 original less 18 untrained is above 0.05`.
 
     Parameters
     ----------
@@ -386,7 +426,8 @@ def test_text(test) -> str:
         A test of a claim: the rows and column that it compares, and its margin.
     """
     compared = ", ".join(test.plus)
-    against = ", ".join(compared_rows(test)) or test.minus
+    # "floor" (their baselines), rows, or nothing
+    against = test.minus if isinstance(test.minus, str) else ", ".join(test.minus)
     if against:
         compared = f"{compared} less {against}"
     return f"{test.table}, {test.column}: {compared} is {test.test} {test.margin:g}"
@@ -444,11 +485,11 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
             is_wanted &= frame.corpus == corpus
         return frame[is_wanted]
 
-    judged = about_claim(verdicts.read(Path(root) / "results" / scale / "verdicts.csv"))
+    verdict_rows = about_claim(verdicts.read(Path(root) / "results" / scale / "verdicts.csv"))
     facts = {
         "what": f"{name} ({claim.where}): {claim.says}",
-        "verdicts": [verdict_line(row) for row in judged.itertuples()],
-        "decided by": [decision_text(row) for row in judged.itertuples() if row.n_seeds],
+        "verdicts": [verdict_line(row) for row in verdict_rows.itertuples()],
+        "decided by": [decision_text(row) for row in verdict_rows.itertuples() if row.n_seeds],
         "tests": [test_text(test) for test in claim.tests],
     }
     amended = verdicts.amendments()
@@ -462,7 +503,7 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     # the runs behind the rows that some test compares
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.paper == claim.paper)]
-    values = values[values.corpus.isin(judged.corpus)]
+    values = values[values.corpus.isin(verdict_rows.corpus)]
     compared = pd.Series(False, index=values.index)
     for test in claim.tests:
         compared |= is_compared(values, test)
@@ -481,7 +522,8 @@ def matching_line(path: Path, words: list[str]) -> int:
     path : Path
         The table.
     words : list of str
-        Parts of the names of the line's row, column and corpus, such as `inv-order µ bible`.
+        Parts of the names of the line's row, column and corpus, such as `["inv-order", "µ",
+        "bible"]`, or whole fields as they stand in the file, `["4", "no-random,µ,bible"]`.
 
     Returns
     -------
@@ -495,9 +537,9 @@ def matching_line(path: Path, words: list[str]) -> int:
     """
     lines = path.read_text(encoding="utf-8").splitlines()
     wanted = " ".join(words)
-    numbered = list(enumerate(lines[1:], 2))
+    numbered = list(enumerate(lines[1:], start=2))
 
-    # First as whole fields: of "4 no-random,µ,bible" each word also stands in other lines.
+    # First as whole fields: the words of "4 no-random,µ,bible" also stand in other lines.
     matches = []
     if "," in wanted:
         matches = [number for number, text in numbered if f",{wanted}," in text]

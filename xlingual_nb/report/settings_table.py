@@ -72,13 +72,13 @@ def settings_of(record) -> dict | None:
     Parameters
     ----------
     record : object
-        A dataclass, a named tuple, a dict, or pairs of a name and a value.
+        A dataclass, a named tuple, a dict, or a tuple of pairs of a name and a value.
 
     Returns
     -------
     dict or None
-        Of a dataclass, without fields that are off, if off (0, None, False, empty) is their
-        default. None where `record` is a plain value.
+        None where `record` is a plain value, such as a number. Of a dataclass, without fields that
+        are switched off (0, None, False, empty) and are so by default: there is nothing to report.
     """
     if isinstance(record, dict):
         return record
@@ -96,19 +96,22 @@ def settings_of(record) -> dict | None:
             del values["epochs"]  # training is as long as its steps say
         return values
 
-    is_pairs = isinstance(record, tuple) and all(
-        isinstance(member, tuple) and len(member) == 2 for member in record
-    )
-    return dict(record) if record and is_pairs else None
+    if isinstance(record, tuple) and record:
+        is_pair = [isinstance(member, tuple) and len(member) == 2 for member in record]
+        if all(is_pair):
+            return dict(record)
+    return None
 
 
 def value_text(value) -> str:
-    """A value of a setting for a reader: `yes`, `1,000`, `0.0003`, `none`, `en, de`.
+    """A value of a setting as a reader sees it: `yes` of True, `1,000`, `0.0003`, `none` of None,
+    `en, de` of ("en", "de").
 
     Parameters
     ----------
     value : object
-        A number, a string, a truth value, a sequence of values, or a record of settings.
+        A number, a string, a truth value, a sequence of values, or a record of settings, which is
+        put in parentheses: `(layers 3, hidden size 64)`.
     """
     if settings_of(value) is not None:
         return f"({settings_text(value)})"
@@ -141,14 +144,15 @@ def settings_text(record) -> str:
 
 # %% ../../nbs/lib/8130_settings_table.ipynb #8130ab09
 def settings_table(settings, name: str = "settings") -> HTML:
-    """Settings for reading, a row for each part.
+    """The settings of a study as an HTML table: `model size | layers 3, hidden size 64` is a row.
 
     Parameters
     ----------
     settings : object
-        A dict of records by their name, or one record, of which each field gets a row.
+        A dict of records of settings (dataclasses, dicts), of which each gets a row; or one record,
+        of which each field gets a row.
     name : str
-        Of the table on its page.
+        Name of the table on its page.
     """
     rows = []
     for key, value in (settings_of(settings) or {}).items():

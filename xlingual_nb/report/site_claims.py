@@ -47,16 +47,16 @@ WHOSE = {published.PAPERS: "claimed by the paper", published.OURS: "a claim of o
 
 
 def number_link(table: ResultTable, line: int, text: str, up: str = "../") -> str:
-    """A number that leads to its runs; `line` is that of the CSV file.
+    """A number that links to the page of its runs: `<a href="../runs.html#TABLE/5">0.70</a>`.
 
     Parameters
     ----------
     table : ResultTable
-        A result table (means over seeds) of a notebook.
+        The result table (means over seeds) of a notebook that has the number.
     line : int
-        Line of the CSV file.
+        Its line in the CSV file of the table.
     text : str
-        Text that is shown.
+        The number, as it is shown.
     up : str, default '../'
         Way from the page up to the root of the site, such as `../`.
 
@@ -68,6 +68,7 @@ def number_link(table: ResultTable, line: int, text: str, up: str = "../") -> st
     return link(f"{up}runs.html#{table.key}/{line}", text)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000007
+# titles of the columns of the table of claims
 HEAD = ("claim", "paper", "corpus", "verdict", "effect [95 % interval]", "n", "published")
 
 
@@ -90,6 +91,7 @@ def claim_row(claim: Claim, row=None, unit: str = "score", up: str = "") -> str:
     str
         HTML.
     """
+    # of a claim that was tested on no corpus
     verdict = verdicts.NOT_TESTED
     corpus = ""
     effect = float("nan")
@@ -135,21 +137,21 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
     Returns
     -------
     list[str]
-        In the order of the claims. A claim that was tested on no corpus has one row.
+        `<tr>` elements in the order of the claims. A claim that was tested on no corpus has one row
+        that says so.
     """
     by_claim = dict(list(judged.groupby("claim", sort=False)))
-    lines = []
+    html_rows = []
     for claim in claims:
-        frame = by_claim.get(claim.id, judged[:0])
+        frame = by_claim.get(claim.id, judged[:0])  # its rows of the verdict table, or none
         unit = effect_unit(claim, frame)  # points of a score, a ratio, or a correlation
 
         rows = list(frame.itertuples())
         tested = [row for row in rows if row.verdict != verdicts.NOT_TESTED]
-        # else one row that says so
         shown = tested or rows[:1] or [None]
         for row in shown:
-            lines.append(claim_row(claim, row, unit, up))
-    return lines
+            html_rows.append(claim_row(claim, row, unit, up))
+    return html_rows
 
 
 def claim_table(
@@ -159,7 +161,8 @@ def claim_table(
     up: str = "",
     has_filter: bool = True,
 ) -> str:
-    """A table of claims.
+    """An HTML table of claims: a row for each claim and corpus that it was tested on, with verdict,
+    effect, number of seeds and published value.
 
     Parameters
     ----------
@@ -172,7 +175,8 @@ def claim_table(
     up : str, optional
         Way from the page up to the root of the site, such as `../`.
     has_filter : bool, default True
-        Whether the script `site.js` makes it filterable.
+        Whether the script `site.js` adds menus that filter it by paper, corpus, verdict and whose
+        claim it is.
 
     Returns
     -------
@@ -181,11 +185,11 @@ def claim_table(
     """
     head = "".join(f'<th scope="col">{title}</th>' for title in HEAD)
     lines = [f"<thead><tr>{head}</tr></thead>", "<tbody>", *claim_rows(claims, judged, up)]
-    block = table_block(caption, [*lines, "</tbody>"], "xl-claims")
+    table = table_block(caption, [*lines, "</tbody>"], name="xl-claims")
     if not has_filter:
-        return block
-    filters = "paper,corpus,verdict,whose"
-    return f'<div class="xl-filter" data-filters="{filters}">\n{block}\n</div>'
+        return table
+    filters = "paper,corpus,verdict,whose"  # attributes of the rows, as `data-paper`
+    return f'<div class="xl-filter" data-filters="{filters}">\n{table}\n</div>'
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000008
 VERDICT_LEGEND = (
@@ -225,6 +229,7 @@ def score_table(judged: pd.DataFrame, up: str = "") -> str:
         HTML.
     """
     paper_claims = judged[verdicts.source_of_claims(judged) == published.PAPERS]
+    # a row a paper, corpus and scale: the number of claims, and of those with each verdict
     counts = score(paper_claims[paper_claims.verdict != verdicts.NOT_TESTED])
     shown_verdicts = [v for v in verdicts.VERDICTS if v != verdicts.NOT_TESTED]
 
@@ -259,11 +264,12 @@ def confirmation_table(study: Study, up: str = "") -> str:
     str
         HTML.
     """
+    keys = ["paper", "corpus"]
     counts = confirmation_scores(study.compared)
     error_rates = worst_rates(study.root / "benchmarks/results/placebo.csv", "laptop")
-    count_columns = list(counts.columns.drop(["paper", "corpus"]))
-    rate_columns = list(error_rates.columns.drop(["paper", "corpus"]))
-    scores = counts.merge(error_rates, "left", ["paper", "corpus"]).fillna("")
+    count_columns = list(counts.columns.drop(keys))
+    rate_columns = list(error_rates.columns.drop(keys))
+    scores = counts.merge(error_rates, how="left", on=keys).fillna("")
 
     rows = []
     for row in scores.to_dict("records"):
@@ -323,29 +329,31 @@ def values_behind(claim: Claim, study: Study) -> str:
     str
         Each of our values links to its runs; empty where none was run.
     """
-    # {(paper, table, row, column): None}: each value once, in the order of the tests. A test
-    # compares rows `plus` with rows `minus`, which may also be a baseline's name or nothing.
-    compared = {}
+    # (paper, table, row, column) of all values, each once, in the order of the tests
+    compared = []
     for test in claim.tests:
+        # a test compares rows `plus` with rows `minus`, which may be "floor", for baselines
         minus = test.minus if isinstance(test.minus, tuple) else ()
         for column in (test.column, test.minus_column or test.column):
             for row in (*test.plus, *minus):
-                compared[claim.paper, test.table, row, column] = None
+                compared.append((claim.paper, test.table, row, column))
+    compared = list(dict.fromkeys(compared))
 
-    lines = []
-    for entry in compared:
-        column = entry[-1]
-        for table, line, row in study.lines_of.get(entry, []):
-            labels = [row_name(row.row), column_name(row.column)]
-            labels.append(place_name(row.corpus, table.scale))
-            ours = number_link(table, line, tables.cell(row.value, row.sd, column))
-            printed = tables.cell(row.published, float("nan"), column)
-            lines.append([*map(escape, labels), ours, str(row.n_seeds), printed])
-    if not lines:
+    html_rows = []
+    for labels in compared:
+        # a number on each corpus and scale, in a line of a result table
+        for table, line, row in study.lines_of.get(labels, []):
+            place = place_name(row.corpus, table.scale)
+            names = [row_name(row.row), column_name(row.column), place]
+            ours = number_link(table, line, tables.cell(row.value, row.sd, row.column))
+            printed = tables.cell(row.published, float("nan"), row.column)
+            html_rows.append([*map(escape, names), ours, str(row.n_seeds), printed])
+    if not html_rows:
         return ""
 
     head = ["row", "column", "corpus", "ours", "n", "published"]
-    return html_table(head, lines, "Values compared; each leads to its runs", numbers=[3, 4, 5])
+    caption = "Values compared; each leads to its runs"
+    return html_table(head, html_rows, caption, numbers=[3, 4, 5])
 
 
 def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
@@ -357,8 +365,9 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     claim : Claim
         A claim of a paper, with its statistical tests.
     compared : pd.DataFrame
-        Verdicts on both (`confirmation_outcomes.compared_verdicts`), a row a claim and corpus: in
-        `exploratory` and `confirmed`, and the planned number of seeds `n` with its `power`.
+        Verdicts on both (`confirmation_outcomes.compared_verdicts`), a row a claim and corpus: the
+        verdicts `exploratory` and `confirmed`, the latter empty until fresh seeds are run; their
+        planned number `n` with its `power`, or `why` none are planned.
 
     Returns
     -------
@@ -366,15 +375,21 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     """
     rows = []
     for row in compared[compared.claim == claim.id].itertuples():
-        # `why` says for what reason none are planned; `confirmed` is empty until they are run
-        planned = "" if row.why else f"{row.n:.0f} seeds, power {row.power:.2f}"
-        fresh = verdict_html(row.confirmed) if row.confirmed else escape(row.why or row.outcome)
+        planned = ""
+        if not row.why:
+            planned = f"{row.n:.0f} seeds, power {row.power:.2f}"
+        if row.confirmed:
+            fresh = verdict_html(row.confirmed)
+        else:
+            fresh = escape(row.why or row.outcome)
         corpus = escape(place_name(row.corpus))
         rows.append([corpus, verdict_html(row.exploratory), escape(planned), fresh])
+    if not rows:
+        return ""
 
     head = ["corpus", "exploratory", "planned", "on fresh seeds"]
     caption = "Exploratory verdict, and the one on seeds that nobody had looked at"
-    return html_table(head, rows, caption) if rows else ""
+    return html_table(head, rows, caption)
 
 
 def history(claim: Claim) -> str:
@@ -392,16 +407,18 @@ def history(claim: Claim) -> str:
     """
     if not claim.amended:
         return paragraph("The test stands as it was first written down.")
-    rows = [
-        [f"<time>{escape(a.when)}</time>", inline(a.why), inline(a.before)] for a in claim.amended
-    ]
+
+    rows = []
+    for change in claim.amended:
+        day = f"<time>{escape(change.when)}</time>"
+        rows.append([day, inline(change.why), inline(change.before)])
     caption = "Changes of the test after results had been seen"
     return html_table(["when", "why", "verdict before"], rows, caption)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000010
 def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultTable]:
-    """The result tables that a figure shows: the one of its name, else all of its notebook at its
-    scale.
+    """The result tables that a figure shows: the one that it is named after, else all of the same
+    notebook and scale.
 
     Parameters
     ----------
@@ -414,8 +431,12 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
     -------
     list[ResultTable]
     """
-    near = [t for t in tables if (t.notebook, t.scale) == (figure.notebook, figure.scale)]
-    return [t for t in near if t.name == figure.stem] or near
+    of_notebook = []
+    for table in tables:
+        if table.notebook == figure.notebook and table.scale == figure.scale:
+            of_notebook.append(table)
+    of_same_name = [table for table in of_notebook if table.name == figure.stem]
+    return of_same_name or of_notebook
 
 
 def figure_html(
@@ -475,16 +496,17 @@ def neighbour_links(before: str, after: str) -> str:
     str
         HTML.
     """
-    links = [link("index.html", "All claims")]
+    links = []
     if before:
-        links.insert(0, link(f"{before}.html", f"← {before}"))
+        links.append(link(f"{before}.html", f"← {before}"))
+    links.append(link("index.html", "All claims"))
     if after:
         links.append(link(f"{after}.html", f"{after} →"))
     return f'<nav class="xl-around" aria-label="Claims before and after">{" ".join(links)}</nav>'
 
 
 def claim_figures(claim: Claim, study: Study) -> list[str]:
-    """The figures about a claim: two to be seen, the others folded.
+    """The figures about a claim: the first two are shown, the others are folded away.
 
     Parameters
     ----------
@@ -499,9 +521,11 @@ def claim_figures(claim: Claim, study: Study) -> list[str]:
         HTML blocks.
     """
     figures = [figure for figure in study.figures if claim.id in figure.claims]
-    shown = [figure_html(figure, study.tables) for figure in figures[:2]]
-    folded = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
-    return shown + folded
+    blocks = []
+    for i, figure in enumerate(figures):
+        html = figure_html(figure, study.tables)
+        blocks.append(html if i < 2 else fold(figure.caption, html))
+    return blocks
 
 
 def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -> str:
@@ -521,9 +545,9 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     str
         Markdown.
     """
-    judged = study.verdicts[study.verdicts.claim == claim.id]
-    unit = effect_unit(claim, judged)
-    rows = list(judged.itertuples())
+    verdict_rows = study.verdicts[study.verdicts.claim == claim.id]
+    unit = effect_unit(claim, verdict_rows)
+    rows = list(verdict_rows.itertuples())  # a corpus each
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)  # tested corpora first
 
     # the claim, whose it is, and its verdicts
@@ -532,11 +556,8 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     facts = paragraph("Not tested: no notebook has run its rows.")
     if rows:
         facts = verdict_table(rows, unit)
-    blocks = [
-        f'<p class="xl-claim">{inline(claim.says)}</p>\n<p>{owner}</p>',
-        facts,
-        interval_picture(rows, claim.id, unit),
-    ]
+    blocks = [f'<p class="xl-claim">{inline(claim.says)}</p>\n<p>{owner}</p>']
+    blocks += [facts, interval_picture(rows, claim.id, unit)]
 
     # how it was tested, and on what; sections without content are left out
     tests = "".join(f"<li>{inline(describe_test(test))}</li>" for test in claim.tests)
@@ -596,9 +617,10 @@ def claim_pages(study: Study) -> dict[str, str]:
     dict[str, str]
     """
     claims = published.claims()
-    names = ["", *(claim.id for claim in claims), ""]
     pages = {"claims/index.md": claims_page(study)}
-    for at, claim in enumerate(claims):
-        around = names[at], names[at + 2]
-        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, around)
+    for i, claim in enumerate(claims):
+        # the first has no claim before it, the last none after
+        before = claims[i - 1].id if i > 0 else ""
+        after = claims[i + 1].id if i + 1 < len(claims) else ""
+        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, around=(before, after))
     return pages

@@ -33,7 +33,7 @@ def html_block(*lines: str) -> str:
 
 
 def page_text(title: str, *blocks: str, options: str = "") -> str:
-    """A markdown page of a title and blocks; `options` is YAML for its head.
+    """A markdown page: title, blocks with blank lines between, and YAML options before them.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def page_text(title: str, *blocks: str, options: str = "") -> str:
 
 
 def toctree(names: Sequence[str], depth: int = 1, hidden: bool = True) -> str:
-    """A directive that lists pages.
+    """A `toctree` directive of MyST markdown, which puts pages into the site's table of contents.
 
     Parameters
     ----------
@@ -160,26 +160,34 @@ def html_table(
     numbers: Sequence[int] = (),
     name: str = "",
 ) -> str:
-    """A table that scrolls by itself, with a caption; the first cell of a row is its head.
+    """An HTML table with a caption, which scrolls by itself; the first cell of a row is its head.
 
     Parameters
     ----------
     head : sequence of str
-        Plain text.
+        Titles of the columns, as plain text.
     rows : iterable of sequences of str
-        HTML.
+        Cells of each row, as HTML.
     caption : str
         Plain text.
     numbers : sequence of int
-        Columns that stand to the right.
+        Positions of columns of numbers, which are aligned to the right.
     name : str
-        Class of the table.
+        CSS class of the table.
+
+    Returns
+    -------
+    str
     """
-    kinds = [' class="xl-number"' if at in numbers else "" for at in range(len(head))]
-    titles = "".join(f'<th scope="col"{kind}>{escape(t)}</th>' for t, kind in zip(head, kinds))
-    lines = [f"<thead><tr>{titles}</tr></thead>", "<tbody>"]
+    # a class for each column, which aligns numbers to the right
+    classes = []
+    for column in range(len(head)):
+        classes.append(' class="xl-number"' if column in numbers else "")
+
+    titles = [f'<th scope="col"{css}>{escape(title)}</th>' for title, css in zip(head, classes)]
+    lines = [f"<thead><tr>{''.join(titles)}</tr></thead>", "<tbody>"]
     for first, *rest in rows:
-        cells = [f"<td{kind}>{cell}</td>" for cell, kind in zip(rest, kinds[1:])]
+        cells = [f"<td{css}>{cell}</td>" for cell, css in zip(rest, classes[1:])]
         lines.append(f'<tr><th scope="row">{first}</th>{"".join(cells)}</tr>')
     return table_block(caption, [*lines, "</tbody>"], name)
 
@@ -194,7 +202,7 @@ def table_block(caption: str, lines: Sequence[str], name: str = "") -> str:
     lines : Sequence[str]
         HTML of the rows.
     name : str, optional
-        Id of the table on its page.
+        CSS class of the table.
 
     Returns
     -------
@@ -211,7 +219,7 @@ def table_block(caption: str, lines: Sequence[str], name: str = "") -> str:
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000a
 def verdict_html(verdict: str) -> str:
-    """A verdict with its mark.
+    """A verdict with its mark, such as ✓ of `reproduced`, as HTML.
 
     Parameters
     ----------
@@ -221,18 +229,17 @@ def verdict_html(verdict: str) -> str:
     Returns
     -------
     str
-        HTML.
     """
-    kind = re.sub(r"\W+", "-", verdict)
+    css_class = re.sub(r"\W+", "-", verdict)  # "not tested": `not-tested`
     mark = MARKS.get(verdict, "")
     return (
-        f'<span class="xl-verdict xl-{kind}"><span aria-hidden="true">{mark}</span>&nbsp;'
+        f'<span class="xl-verdict xl-{css_class}"><span aria-hidden="true">{mark}</span>&nbsp;'
         f"{escape(verdict)}</span>"
     )
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number to so many digits with a true minus; nothing for a missing one.
+    """A number as text with a typographic minus, `−0.25`; empty where it is missing.
 
     Parameters
     ----------
@@ -245,11 +252,13 @@ def signed(value: float, digits: int = 3) -> str:
     -------
     str
     """
-    if value != value:
+    if value != value:  # NaN is not equal to itself
         return ""
     return f"{value:.{digits}g}".replace("-", "−")
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000d
+# a link of markdown, `[words](target)`, but no picture, `![words](target)`; the words may have
+# brackets inside
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -262,7 +271,8 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
     text : str
         Markdown.
     target : callable
-        Maps the old target to the new one, or to the empty string: then the link's text stands
+        Maps an old target to the new one, such as `lib/8050_verdicts.ipynb` to
+        `../api/modules/report.verdicts.rst`, or to the empty string: then the link's words stand
         alone.
     """
 
@@ -270,22 +280,22 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
         """The link `[words](path#anchor)`, changed."""
         words = match[1]
         old = match[2]
-        if re.match(r"https?:|mailto:|#", old):
+        if re.match(r"https?:|mailto:|#", old):  # another site, or within the page
             return match[0]
 
-        path, mark, anchor = old.partition("#")
+        path, hash_sign, anchor = old.partition("#")
         new = target(path)
         if not new:
             return words
-        if new.endswith(".html"):  # a finished page, which Sphinx does not know
-            return link(f"{new}{mark}{anchor}", words)
-        return f"[{words}]({new}{mark}{anchor})"
+        if new.endswith(".html"):  # not made by Sphinx, which would not know it as a page
+            return link(f"{new}{hash_sign}{anchor}", words)
+        return f"[{words}]({new}{hash_sign}{anchor})"
 
     return LINK.sub(new_link, text)
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000f
 def write_if_changed(path: Path, text: str) -> bool:
-    """Write a file if it has other content, so that Sphinx reads only pages that changed.
+    """Write a file unless it has this content already, so that Sphinx reads only changed pages.
 
     Parameters
     ----------
@@ -297,6 +307,7 @@ def write_if_changed(path: Path, text: str) -> bool:
     Returns
     -------
     bool
+        Whether it was written.
     """
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False

@@ -37,6 +37,7 @@ from xlingual_nb.report.site_html import (
 from .site_tables import parts_of, result_table, table_page
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100008
+# {mark: what it says of the reproduction of a table or figure}
 STATUS = {
     VALUES: "published value beside ours",
     ORDERING: "ordering or picture: the paper prints no number",
@@ -69,7 +70,7 @@ def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
     folder : Path
         Folder of the small pictures.
     width : int, default 320
-        Width in pixels.
+        Largest width and height in pixels.
     """
     from PIL import Image
 
@@ -79,7 +80,7 @@ def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with Image.open(figure.path) as picture:
         small = picture.convert("RGB")
-        small.thumbnail((width, width))
+        small.thumbnail((width, width))  # at most so wide and so high, in its proportions
         small.save(target, "WEBP", quality=80)
 
 
@@ -93,7 +94,8 @@ def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
     figures : list[FigureNote]
         Our figures of it; the first is shown.
     status : str
-        Mark that says how it is reproduced, a key of `STATUS`.
+        Mark of how it is reproduced (a key of `STATUS`): with the published values beside ours, as
+        an ordering or picture, or not yet.
 
     Returns
     -------
@@ -132,7 +134,7 @@ def grid(study: Study) -> str:
             if item.paper != paper:
                 continue
             our_table = f"{item.notebook}/{item.table}" if item.table else ""
-            status = covered(our_table, study.root)
+            status = covered(our_table, study.root)  # a key of `STATUS`
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
 
         if tiles:
@@ -152,8 +154,8 @@ LARGEST = 70  # rows of a table that stands on the page of its paper
 
 
 def item_tables(item: Item, study: Study) -> list[ResultTable]:
-    """Our result tables of a published table or figure: the one of its name, and those of other
-    readings of the paper's recipe (`table2-released`) or of models trained to equal fit.
+    """Our result tables of a published table or figure: `table2`, and its variants, such as
+    `table2-released` by the paper's released code.
 
     Parameters
     ----------
@@ -166,16 +168,22 @@ def item_tables(item: Item, study: Study) -> list[ResultTable]:
     -------
     list[ResultTable]
     """
-    near = [t for t in study.tables if t.notebook == item.notebook]
-    # `in_print` is the name without what it was extended by: `table2` of `table2-released`
-    return [t for t in near if published.in_print(t.name) == item.table and item.table]
+    if not item.table:  # the item has no result table
+        return []
+    of_item = []
+    for table in study.tables:
+        # the name without its variant: `table2` of `table2-released`
+        base_name = published.in_print(table.name)
+        if table.notebook == item.notebook and base_name == item.table:
+            of_item.append(table)
+    return of_item
 
 
 def shown_tables(item: Item, study: Study) -> list[str]:
     """Our result tables of a published table or figure, as HTML blocks.
 
-    A corpus is a table of its own: the first is shown, the others are folded. Large tables,
-    training curves and values of figures are links.
+    Each corpus has a table of its own: the first is shown, the others are folded. For large tables,
+    training curves and values of figures there is a link instead.
 
     Parameters
     ----------
@@ -190,14 +198,14 @@ def shown_tables(item: Item, study: Study) -> list[str]:
     """
     blocks = []
     has_open_table = False
+    is_figure = item.name[0] == "F"  # F1 is Figure 1
     for table in item_tables(item, study):
-        table_link = link(f"../tables/{table.key}.html", f"{table.file}")
-        is_figure = item.name[0] == "F"
+        table_link = link(f"../tables/{table.key}.html", table.file)
         if table.has_steps or is_figure:
             blocks.append(f"<p>Values: {table_link}</p>")
             continue
 
-        for caption, part in parts_of(table, item.paper):
+        for caption, part in parts_of(table, item.paper):  # a part a corpus
             if part.row.nunique() > LARGEST:
                 blocks.append(f"<p>{escape(caption)}: {table_link}</p>")
                 continue
@@ -222,7 +230,7 @@ def item_claims(item: Item, study: Study) -> str:
     str
         HTML, whose title counts the verdicts; empty where there is no claim.
     """
-    # claims on another reading (`table2-released`) count for the published table too
+    # claims on a variant of the table (`table2-released`) count too
     claims = []
     for claim in published.claims(item.paper):
         tested_tables = {published.in_print(test.table) for test in claim.tests}
@@ -231,14 +239,16 @@ def item_claims(item: Item, study: Study) -> str:
     if not claims:
         return ""
 
-    judged = study.verdicts[study.verdicts.claim.isin([claim.id for claim in claims])]
-    counts = Counter(judged.verdict[judged.verdict != verdicts.NOT_TESTED])
+    # "Claims about it (3), by verdict and text: 4 reproduced, 1 inconclusive"
+    verdict_rows = study.verdicts[study.verdicts.claim.isin([claim.id for claim in claims])]
+    counts = Counter(verdict_rows.verdict[verdict_rows.verdict != verdicts.NOT_TESTED])
     counted = [f"{counts[verdict]} {verdict}" for verdict in verdicts.VERDICTS if counts[verdict]]
     outcomes = ", ".join(counted) or "not tested"
     title = f"Claims about it ({len(claims)}), by verdict and text: {outcomes}"
+
     caption = f"Claims about {item.title}"
-    shown = claim_table(claims, study.verdicts, caption, "../claims/", has_filter=False)
-    return fold(title, shown)
+    table = claim_table(claims, study.verdicts, caption, up="../claims/", has_filter=False)
+    return fold(title, table)
 
 
 def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
@@ -260,7 +270,7 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
         Blocks of markdown.
     """
     our_table = f"{item.notebook}/{item.table}" if item.table else ""
-    status = covered(our_table, study.root)
+    status = covered(our_table, study.root)  # a key of `STATUS`
     notebook = link(f"../nbs/{item.notebook}.html", f"notebook {item.notebook}")
     head = [f"## {item.title}", f"<p>{status} {STATUS[status]} · {notebook}</p>"]
 

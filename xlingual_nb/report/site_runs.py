@@ -12,7 +12,7 @@ from collections import defaultdict
 from .answers import PAPERS
 from .labels import column_name, corpus_name, row_name
 from .site_verdicts import table_title
-from .site_data import CELL, Study, step_of
+from .site_data import CELL_LABELS, Study, step_of
 from .site_html import html_block, page_text
 
 # %% ../../nbs/lib/8220_site_runs.ipynb #82200003
@@ -20,7 +20,7 @@ PREFIX = 2  # letters of a run id that name the file of its spec
 
 
 def script(name: str, content) -> str:
-    """A script that hands content to the page.
+    """A line of JavaScript that hands content to the page: `xlingual.load("ab", {"n":1});`.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def citations(study: Study) -> dict[str, list[str]]:
 
 
 def run_scripts(study: Study) -> dict[str, str]:
-    """Scripts with the specs of all runs of the index, by file name.
+    """Scripts with the specs (stage and settings) of all runs of the index, by file name.
 
     Parameters
     ----------
@@ -70,31 +70,34 @@ def run_scripts(study: Study) -> dict[str, str]:
     dict[str, str]
     """
     cited = citations(study)
-    # {first letters of a run id: {short id: entry}}: a script a part, so that a page loads one alone
-    parts = defaultdict(dict)
+    # {first letters of a run id: {short id: entry}}, a script each: to show a run, the page loads
+    # only the script of its first letters
+    by_prefix = defaultdict(dict)
     for short, entry in study.index.entries.items():
-        parts[short[:PREFIX]][short] = entry | {"cited": cited.get(short, [])}
-    return {f"runs/{start}.js": script(start, part) for start, part in parts.items()}
+        by_prefix[short[:PREFIX]][short] = entry | {"cited": cited.get(short, [])}
+    return {f"runs/{prefix}.js": script(prefix, runs) for prefix, runs in by_prefix.items()}
 
 # %% ../../nbs/lib/8220_site_runs.ipynb #82200005
 def number_title(row) -> str:
-    """What a number of a table is, in words.
+    """What a number of a table is, in words: paper, table, row, column, training step and corpus.
 
     Parameters
     ----------
     row : named tuple
-        Row of a result table.
+        Row of a result table, which has one number.
 
     Returns
     -------
     str
     """
-    paper = PAPERS[row.paper][0] if row.paper in PAPERS else "Ours"
-    corpus = f" ({corpus_name(row.corpus)})" if row.corpus else ""
+    authors = PAPERS[row.paper][0] if row.paper in PAPERS else "Ours"
+    labels = f"{row_name(row.row)}, {column_name(row.column)}"
     step = step_of(row)
-    when = "" if step is None else f", step {step}"
-    what = f"{row_name(row.row)}, {column_name(row.column)}{when}{corpus}"
-    return f"{paper}, {table_title(row.table)}: {what}"
+    if step is not None:  # a point of a training curve
+        labels += f", step {step}"
+    if row.corpus:
+        labels += f" ({corpus_name(row.corpus)})"
+    return f"{authors}, {table_title(row.table)}: {labels}"
 
 
 def number_scripts(study: Study) -> dict[str, str]:
@@ -116,13 +119,13 @@ def number_scripts(study: Study) -> dict[str, str]:
     for table in study.tables:
         lines = {}  # {line of the CSV file: what is behind its number}
         for line, row in table.lines:
-            labels = [getattr(row, name) for name in CELL]
-            address = (table.scale, table.notebook, *labels, step_of(row))
+            labels = [getattr(row, name) for name in CELL_LABELS]
+            number = (table.scale, table.notebook, *labels, step_of(row))
             lines[line] = {
                 "what": number_title(row),
                 "value": row.value,
                 "n": row.n_seeds,
-                "seeds": study.seeds_of.get(address, []),
+                "seeds": study.seeds_of.get(number, []),  # [seed, value, run] each
                 "runs": str(row.run_ids).split(),
             }
         content = {"file": table.file, "user": table.is_user, "lines": lines}

@@ -26,7 +26,7 @@ from xlingual_nb.report.site_html import (
 from .site_verdicts import place_name, table_title
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050004
-SOURCES = ("ours", "reference", "published")
+SOURCES = ("ours", "reference", "published")  # of a value, in the order in which they are shown
 
 
 def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -50,43 +50,46 @@ def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
-    """Cells of a result table on one corpus: our values with links to their runs, and the published
-    ones.
+    """Cells of a result table on one corpus as HTML: our values, which link to their runs, and the
+    published ones.
 
     Parameters
     ----------
     table : ResultTable
         A result table (means over seeds) of a notebook.
     part : pd.DataFrame
-        Rows of the table that are shown.
+        Rows of the table that are shown, with the index that they have in the whole table.
     up : str
         Way from the page up to the root of the site, such as `../`.
 
     Returns
     -------
     dict
-        {(row, column, source): HTML}, with the sources `ours` and `published`.
+        {(row, column, source): HTML}, with the sources `ours` and `published`, such as
+        {("0 original", "µ", "published"): "0.70"}.
     """
     cells = {}
     sds = published_sds(part)
-    for index, row in zip(part.index, part.itertuples()):
-        text = tables.cell(row.value, row.sd, row.column)
-        line = index + 2  # of the CSV file, whose first line has the names of the columns
-        cells[row.row, row.column, "ours"] = number_link(table, line, text, up)
-        printed = tables.cell(row.published, sds.get((row.row, row.column)), row.column)
-        if printed:
-            cells[row.row, row.column, "published"] = escape(printed)
+    for row in part.itertuples():
+        our_text = tables.cell(row.value, row.sd, row.column)
+        line = row.Index + 2  # of the CSV file, whose first line has the names of the columns
+        cells[row.row, row.column, "ours"] = number_link(table, line, our_text, up)
+
+        published_sd = sds.get((row.row, row.column))
+        published_text = tables.cell(row.published, published_sd, row.column)
+        if published_text:  # the paper need not print this value
+            cells[row.row, row.column, "published"] = escape(published_text)
     return cells
 
 
 def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
-    """Cells with the reference results (the committed values) of the rows and columns of a user's
-    table.
+    """Cells with the reference results (the committed values) that stand beside a user's own, as
+    HTML.
 
     Parameters
     ----------
     part : pd.DataFrame
-        Rows of the table that are shown.
+        Rows of the user's table that are shown.
     reference : pd.DataFrame
         Rows of the reference results.
 
@@ -96,11 +99,12 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
         {(row, column, "reference"): HTML}, as of `table_cells`.
     """
     keys = ["paper", "table", "row", "column", "corpus"]
-    shared = part[keys].merge(reference)
-    return {
-        (row.row, row.column, "reference"): escape(tables.cell(row.value, row.sd, row.column))
-        for row in shared.itertuples()
-    }
+    shared = part[keys].merge(reference, on=keys)
+    cells = {}
+    for row in shared.itertuples():
+        text = tables.cell(row.value, row.sd, row.column)
+        cells[row.row, row.column, "reference"] = escape(text)
+    return cells
 
 # %% ../../nbs/lib/8200_site_tables.ipynb #82050005
 def table_head(columns: dict[str, list[str]]) -> list[str]:
@@ -146,23 +150,29 @@ def result_table(
     part : DataFrame
         Rows of it, of one corpus.
     caption : str
+        Caption of the HTML table.
     up : str
         Way from the page to the root of the site, such as `../`.
     reference : DataFrame, optional
         Reference results to stand beside a user's.
+
+    Returns
+    -------
+    str
     """
     cells = table_cells(table, part, up)
     if reference is not None:
         cells |= reference_cells(part, reference)
 
-    # sources that a column has a value of: a paper need not print all of its columns
+    # {column: its sources}, such as {"µ": ["ours", "published"], "steps": ["ours"]}: not every
+    # column is published
     columns = {}
-    for column in dict.fromkeys(part.column):
+    for column in part.column.unique():
         used = {source for _, name, source in cells if name == column}
         columns[column] = [source for source in SOURCES if source in used]
 
     lines = [*table_head(columns), "<tbody>"]
-    for row in dict.fromkeys(part.row):
+    for row in part.row.unique():
         texts = []
         for column, sources in columns.items():
             for source in sources:
@@ -181,7 +191,7 @@ def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
     table : ResultTable
         A result table (means over seeds) of a notebook.
     part : pd.DataFrame
-        Rows of the table that are shown.
+        Rows of the table that are shown, with the index that they have in the whole table.
     caption : str
         Caption of the table.
 
@@ -192,14 +202,15 @@ def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
     """
     steps = sorted(part.step.unique())
     lines = []
-    for (row, column), points in part.groupby(["row", "column"], sort=False):
-        values = {}
-        for index, point in zip(points.index, points.itertuples()):
+    for (row, column), curve in part.groupby(["row", "column"], sort=False):
+        value_at = {}  # {step: HTML}
+        for point in curve.itertuples():
             text = tables.cell(point.value, point.sd, column)
-            line = index + 2  # of the CSV file, whose first line has the names of the columns
-            values[point.step] = number_link(table, line, text)
+            line = point.Index + 2  # of the CSV file, whose first line has the names of the columns
+            value_at[point.step] = number_link(table, line, text)
         names = [escape(row_name(row)), escape(column_name(column))]
-        lines.append([*names, *[values.get(step, "") for step in steps]])
+        values = [value_at.get(step, "") for step in steps]  # empty where a curve has no such step
+        lines.append([*names, *values])
 
     head = ["row", "column", *[f"step {step:.0f}" for step in steps]]
     return html_table(head, lines, caption, numbers=range(2, len(head)), name="xl-results")
@@ -213,15 +224,16 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     table : ResultTable
         A result table (means over seeds) of a notebook.
     paper : str, optional
-        Name of the paper; empty for all.
+        Only rows of this paper; empty for all.
 
     Returns
     -------
     list[tuple[str, pd.DataFrame]]
-        (caption, rows); those with the most published values first.
+        (caption, rows), parts with the most published values first.
     """
     frame = table.frame[table.frame.paper == paper] if paper else table.frame
     keys = ["paper", "table", "corpus"]
+    # the groups below come in the order of their first rows
     n_published = frame.groupby(keys, sort=False).published.transform("count")
     frame = frame.assign(_n_published=n_published)
     frame = frame.sort_values("_n_published", ascending=False, kind="stable")

@@ -33,25 +33,25 @@ def place_name(corpus: str, scale: str = "laptop") -> str:
     -------
     str
     """
-    sizes = {"laptop": "", "paper": ", published size"}
-    return corpus_name(corpus) + sizes.get(scale, f", {scale}")
+    scale_texts = {"laptop": "", "paper": ", published size"}
+    return corpus_name(corpus) + scale_texts.get(scale, f", {scale}")
 
 # %% ../../nbs/lib/8190_site_verdicts.ipynb #81950011
 def table_title(name: str) -> str:
-    """A table as the paper calls it, with the reading: `Table 2 (released)`.
+    """Title of a result table, as the paper calls it: `Table 2`, or `Table 2 (released)`.
 
     Parameters
     ----------
     name : str
-        Name of the table, with its reading.
+        Name of the table, with its variant if it is one: `table2`, `table2-released`.
 
     Returns
     -------
     str
     """
-    table, _, reading = name.partition("-")
+    table, _, variant = name.partition("-")
     title = re.sub(r"^(table|figure)(\d+)$", r"\1 \2", table).capitalize()
-    return f"{title} ({reading})" if reading else title
+    return f"{title} ({variant})" if variant else title
 
 
 def listed_rows(rows) -> str:
@@ -77,7 +77,8 @@ def comparison_in_words(test: Comparison) -> str:
     column = column_name(test.column)
     plus = listed_rows(test.plus)
     other_column = column_name(test.minus_column or "")
-    minus = listed_rows(test.minus) if isinstance(test.minus, tuple) else "baseline"
+    # "floor" in place of rows: the baselines of the rows `plus`
+    minus = "baseline" if test.minus == "floor" else listed_rows(test.minus)
 
     if test.compare == "correlation":
         return f"Pearson's r of {column} with {other_column} over {plus}"
@@ -97,21 +98,21 @@ def comparison_in_words(test: Comparison) -> str:
 
 
 def describe_test(test: Comparison) -> str:
-    """A test of a claim in words: table, what is compared, and the bound.
+    """A test of a claim in words: `Table 1: µ of “original” minus that of baseline lies above 0.05`.
 
     Parameters
     ----------
     test : Comparison
         A test of a claim: the rows and column that it compares, and its margin.
     """
-    bound = {
+    bounds = {
         "above": f"lies above {signed(test.margin)}",
         "below": f"lies below {signed(test.margin)}",
         "within": f"lies within ±{signed(test.margin)}",
     }
     # a net test takes from each row what its own baseline reaches
     net = ", each row above its baseline," if test.net else ""
-    return f"{table_title(test.table)}: {comparison_in_words(test)}{net} {bound[test.test]}"
+    return f"{table_title(test.table)}: {comparison_in_words(test)}{net} {bounds[test.test]}"
 
 # %% ../../nbs/lib/8190_site_verdicts.ipynb #81950006
 # rows of the table on a claim's page: {name of a fact: its HTML, from a row of the verdict table
@@ -155,13 +156,14 @@ def verdict_table(rows: list, unit: str) -> str:
     return html_table(head, lines, "Verdicts by corpus", name="xl-facts")
 
 # %% ../../nbs/lib/8190_site_verdicts.ipynb #81950008
+# a claim's forest plot, in pixels
 WIDTH = 400
-EDGE = 26  # of half a number beneath the line
-STEP = 44  # from one corpus to the next; its name stands above its line
+EDGE = 26  # left and right, room for half of the number that stands beneath the end of the axis
+STEP = 44  # from the line of one corpus to the next; its name stands above its line
 
 
 def drawn_values(rows: list) -> list[float]:
-    """All values that a picture of effects has to have room for, 0 among them.
+    """All values that the axis of a forest plot has to cover, 0 among them.
 
     Parameters
     ----------
@@ -171,9 +173,9 @@ def drawn_values(rows: list) -> list[float]:
     values = [0.0]
     for row in rows:
         values += [row.effect, row.low, row.high, row.published, row.margin]
-        if row.test == "within":
+        if row.test == "within":  # an equivalence test has two bounds
             values.append(-row.margin)
-    return [value for value in values if value == value]  # NaN, which is not equal to itself, goes
+    return [value for value in values if pd.notna(value)]
 
 
 def drawn_ticks(low: float, high: float) -> list[float]:
@@ -185,13 +187,14 @@ def drawn_ticks(low: float, high: float) -> list[float]:
     low, high : float
         The range.
     """
-    ends = [end for end in (low, high) if abs(end) > 0.12 * (high - low)]
+    least_distance = 0.12 * (high - low)  # takes as much room as a number
+    ends = [end for end in (low, high) if abs(end) > least_distance]
     return sorted({0.0, *ends})
 
 
 def interval_picture(rows: list, claim: str, unit: str) -> str:
-    """Forest plot of a claim as SVG: a line a corpus with effect, 95 % interval, margin and
-    published value; empty where no effect is known.
+    """Forest plot of a claim as SVG: for each corpus a line with our effect, its 95 % interval, the
+    margin of the test and the published effect; empty where no effect is known.
 
     Parameters
     ----------
@@ -211,30 +214,30 @@ def interval_picture(rows: list, claim: str, unit: str) -> str:
     if not shown:
         return ""
 
-    # from values to pixels
     values = drawn_values(shown)
     low = min(values)
     high = max(values)
-    span = (high - low) or 1.0
+    span = (high - low) or 1.0  # all values are 0
 
     def position(value: float) -> float:
         """Horizontal position of a value, in pixels."""
         return round(EDGE + (value - low) / span * (WIDTH - 2 * EDGE), 1)
 
-    # the line of zero, a line a corpus, and the numbers beneath
+    # the vertical line of zero, a line a corpus, and the numbers beneath
     height = STEP * len(shown) + 30
     zero = position(0)
-    marks = [f'<line class="xl-zero" x1="{zero}" x2="{zero}" y1="6" y2="{height - 26}"/>']
-    for line, row in enumerate(shown):
-        marks += interval_lines(row, position, 30 + STEP * line)
+    elements = [f'<line class="xl-zero" x1="{zero}" x2="{zero}" y1="6" y2="{height - 26}"/>']
+    for i, row in enumerate(shown):
+        elements += interval_lines(row, position, y=30 + STEP * i)
     for tick in drawn_ticks(low, high):
         number = f"{tick:{unit_digits(unit)}}".replace("-", MINUS) if tick else "0"
-        marks.append(f'<text x="{position(tick)}" y="{height - 8}" class="xl-tick">{number}</text>')
+        x = position(tick)
+        elements.append(f'<text x="{x}" y="{height - 8}" class="xl-tick">{number}</text>')
 
     label = escape(f"Effects of {claim} by corpus with 95 % intervals, margin and published value")
     return html_block(
         f'<svg class="xl-interval" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">',
-        *marks,
+        *elements,
         "</svg>",
         '<p class="xl-note">● ours with its 95 % interval, ◇ published, ┊ margin</p>',
     )

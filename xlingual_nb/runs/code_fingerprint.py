@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGE', 'FEW', 'maker_parts', 'starting_points', 'reached_code', 'aliases', 'first_name', 'was_called',
-           'current_name', 'label', 'full_names', 'code_with_full_names', 'Reading', 'texts', 'definitions',
+           'current_name', 'label', 'full_names', 'code_with_full_names', 'CachedCode', 'texts', 'definitions',
            'digest_of', 'code_digest', 'changes', 'edited_modules']
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #46583e3e
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 
 from xlingual_nb.runs.call_graph import (
-    OUTSIDE,
+    MARK,
     Sources,
     bytecode,
-    constant,
+    plain_text,
     reached_definitions,
     resolve_mark,
     source_of,
@@ -36,20 +36,22 @@ def maker_parts(value, visited=()):
     """The functions and classes that a maker consists of, and the plain values bound into it.
 
     A maker is the function that computes the runs of a stage, such as pretraining; it may be a
-    partial function or a closure. Lists and dictionaries may change during a study: of these only
-    functions and classes count.
+    partial function or a closure: `partial(train, layers=2)` has the parts `train`, `"layers"` and
+    `2`. Lists and dictionaries may change while runs are made: of their members only functions and
+    classes count.
 
     Parameters
     ----------
     value : callable or plain value
-        A function, `functools.partial`, bound method or closure.
+        The maker: a function, `functools.partial`, bound method or closure. In recursion, a value
+        that is bound into it.
     visited : tuple
         Values that this one is part of.
 
     Yields
     ------
     function, type or plain value
-        The maker itself first.
+        Of a function the function itself first.
     """
     if any(value is other for other in visited):  # a value that holds itself
         return
@@ -72,7 +74,7 @@ def maker_parts(value, visited=()):
     # classes, functions and what closures bind into them
     elif isinstance(value, type):
         yield value
-    elif callable(value) and _named(value):
+    elif callable(value) and _is_definition(value):
         function = inspect.unwrap(value)
         yield function
         closure = getattr(function, "__closure__", None) or ()
@@ -81,19 +83,19 @@ def maker_parts(value, visited=()):
     elif is_dataclass(value):
         field_values = [getattr(value, field.name) for field in fields(value)]
         yield from parts_of_all([type(value), *field_values])
-    elif constant(value) is not None:
+    elif plain_text(value) is not None:
         yield value
     else:
         yield type(value)
 
 
-def _named(thing) -> bool:
+def _is_definition(value) -> bool:
     """Whether a value is a function or class, not a plain value."""
-    return hasattr(thing, "__qualname__")
+    return hasattr(value, "__qualname__")
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #212e6d8a
 def starting_points(make, spec: type | None = None) -> tuple[set, set, list, Sources]:
-    """The definitions and values that a maker and its spec class consist of.
+    """What a fingerprint begins with: definitions to be read from source, and values bound in.
 
     Parameters
     ----------
@@ -109,41 +111,44 @@ def starting_points(make, spec: type | None = None) -> tuple[set, set, list, Sou
     classes : set of (str, str)
         Those that are spec classes.
     bound : list of str
-        Values bound into the maker, and names of functions of other packages.
+        Values bound into the maker as text, and names of functions of other packages.
     sources : Sources
+        The modules whose code counts.
     """
     parts = list(maker_parts(make))
     specs = spec_classes(spec) if spec else []
-    # the maker and the spec classes say which packages' code counts
+    # code counts of the packages in which the maker (its first part) and the spec classes stand
     sources = Sources(*(part.__module__ for part in (*parts[:1], *specs)))
 
     roots = {}  # {function or class: its definition}
     for part in (*parts, *specs):
-        if _named(part) and sources.follows(part.__module__):
+        if _is_definition(part) and sources.follows(part.__module__):
             roots[part] = sources.definition_of(part)
 
     bound = []
     for part in parts:
-        if not _named(part):
-            bound.append(constant(part))
-        elif part not in roots:
+        if not _is_definition(part):
+            bound.append(plain_text(part))
+        elif part not in roots:  # of another package
             bound.append(f"{part.__module__}.{part.__qualname__}")
     classes = {roots[spec_class] for spec_class in specs if spec_class in roots}
     return set(roots.values()), classes, bound, sources
 
 
 def reached_code(make, spec: type | None = None) -> dict[tuple, str]:
-    """All code that a maker and its spec class reach.
+    """The functions, classes and constants that a maker and its spec class reach, as text.
 
     Parameters
     ----------
     make : callable
+        Function that computes the runs of a stage.
     spec : type, optional
+        Dataclass that describes such a run.
 
     Returns
     -------
     dict
-        {(module, name): normalised text}.
+        {(module, name): text without docstrings, annotations and names of local variables}.
     """
     roots, classes, _, sources = starting_points(make, spec)
     return reached_definitions(roots, sources, classes)
@@ -154,13 +159,15 @@ PACKAGE = "xlingual_nb."
 
 @lru_cache(maxsize=1)
 def aliases() -> dict[str, dict[str, str]]:
-    """What modules and definitions were called when their fingerprint was first recorded.
+    """The first names of renamed modules and definitions, from `aliases.toml` beside this module.
+
+    The first name is the one that a module or definition had when a fingerprint was first made.
 
     Returns
     -------
     dict
-        Under `modules` and under `definitions`: {name today: first name}, dotted below the package
-        (`aliases.toml` beside this module).
+        Under `modules` and under `definitions`: {name today: first name}, dotted below the package,
+        such as `{"modules": {"measures.mean_shift": "measures.shifts"}, ...}`.
     """
     folder = source_of(f"{PACKAGE}runs").parent
     return tomllib.loads((folder / "aliases.toml").read_text(encoding="utf-8"))
@@ -196,38 +203,44 @@ def first_name(module: str, name: str = "") -> str:
 
 
 def was_called(module: str, name: str, earlier: str) -> bool:
-    """Whether a definition had an earlier name: its first, or a later one in a module still there.
+    """Whether a definition of today is the one that had an earlier name (`aliases.toml`).
 
     Parameters
     ----------
     module : str
-        Full name of the module.
+        Full name of the module today.
     name : str
-        Name of the definition.
+        Name of the definition today.
     earlier : str
         The earlier name, as `module:name`.
+
+    Returns
+    -------
+    bool
     """
     first = first_name(module, name)
+    # the earlier name is its first name ...
+    if f"{PACKAGE}{first}" == earlier.replace(":", "."):
+        return True
+    # ... or a later one, which then has the same first name
     earlier_module, _, earlier_name = earlier.partition(":")
-    return f"{PACKAGE}{first}" == earlier.replace(":", ".") or first == first_name(
-        earlier_module, earlier_name
-    )
+    return first == first_name(earlier_module, earlier_name)
 
 
 def current_name(module: str, name: str) -> tuple[str, str]:
-    """Where a definition stands today, by an earlier name and module (`aliases.toml`).
+    """The name today of a definition that was moved or renamed: the inverse of `first_name`.
 
     Parameters
     ----------
     module : str
-        Full name of the module then.
+        Full name of the module when the definition was first recorded.
     name : str
         Name of the definition then.
 
     Returns
     -------
     tuple of str
-        (module, name).
+        (module, name); as given where `aliases.toml` knows of no change.
     """
     if not module.startswith(PACKAGE):
         return module, name
@@ -245,7 +258,7 @@ def current_name(module: str, name: str) -> tuple[str, str]:
 
 
 def label(definition: tuple[str, str]) -> str:
-    """The name of a definition in a table of digests.
+    """The name under which a fingerprint lists a definition, which no rename changes.
 
     Parameters
     ----------
@@ -255,148 +268,188 @@ def label(definition: tuple[str, str]) -> str:
     Returns
     -------
     str
-        With its first name where it has been moved or renamed; `module()` for an import.
+        Such as `models.training.pretrain`: the name that it had when it was first recorded.
+        `models.training()` for the statements on import.
     """
     module, name = definition
     return first_name(module, name) if name else f"{first_name(module)}()"
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #de532060
 def full_names(mark: str, sources: Sources) -> str:
-    """The definitions that a mark stands for, in full; several with bars between.
+    """The full name of what a name in a definition stands for, however it was imported.
 
     Parameters
     ----------
     mark : str
-        `module:name.attribute`, as a definition imported it.
+        `module:name`: the name as it stands in the definition, and the definition's module. In
+        `xlingual_nb.runs.plan`, which imports it, `xlingual_nb.runs.plan:Store.path` is the method
+        `xlingual_nb.runs.store.Store.path`.
     sources : Sources
+        The modules in which it is looked up.
 
     Returns
     -------
     str
-        `module.name.attribute`, of the module where it is defined.
+        `runs.store.Store.path`, by the first names of renamed modules and definitions
+        (`first_name`); several with bars between, where the import may go two ways.
     """
     names = []
-    for module, name, path in resolve_mark(mark, sources):
-        start = name  # of another package, or Python's own
-        if module:
-            start = first_name(module, "" if name == "*" else name)  # "*": the module itself
-        names.append(".".join((start, *path)))
+    for module, name, attributes in resolve_mark(mark, sources):
+        if module is None:  # of another package, or Python's own
+            start = name
+        elif name == "*":  # the module itself
+            start = first_name(module)
+        else:
+            start = first_name(module, name)
+        names.append(".".join((start, *attributes)))
     return "|".join(sorted(names))
 
 
 def code_with_full_names(roots: set, classes: set, sources: Sources) -> dict[str, str]:
-    """All code that some definitions reach, with names from outside in full.
+    """The text of all code that some definitions reach, with names from outside in full.
 
-    A definition marks such a name with where it imported it from, `⟨module:name⟩`. The first
-    name of the definition itself takes the mark's place, so that another way of importing it, or
-    a rename, changes nothing.
+    In the text of a definition a name from outside is `⟨module:name⟩`, with the module that
+    imported it. The full name takes its place, so that another way of importing it, or a rename,
+    changes nothing.
 
     Parameters
     ----------
     roots : set of (str, str)
-        (module, name).
+        (module, name) of the definitions.
     classes : set of (str, str)
-        Spec classes: the default of each field is an entry of its own.
+        Those that are spec classes (dataclasses that describe runs): the default of each of their
+        fields is an entry of its own.
     sources : Sources
         The modules in which they are looked up.
 
     Returns
     -------
     dict
-        {name: normalised text}; {`class.field=`: normalised text} for defaults.
+        {name: normalised text}, and for defaults {"class.field=": normalised text}, such as
+        `{"models.training.pretrain": ..., "models.training.PretrainSpec.seed=": ...}`.
     """
 
-    def in_full(text):
-        return OUTSIDE.sub(lambda mark: full_names(mark[1], sources), text)
+    def with_full_names(text):
+        return MARK.sub(lambda mark: full_names(mark[1], sources), text)
 
     code = {}
-    named = set()  # definitions that the code names
+    used = set()  # definitions that the code refers to
     for definition, text in reached_definitions(roots, sources, classes).items():
-        code[label(definition)] = in_full(text)
-        for mark in OUTSIDE.findall(text):
-            named |= {(module, name) for module, name, _ in resolve_mark(mark, sources)}
+        code[label(definition)] = with_full_names(text)
+        for mark in MARK.findall(text):
+            used |= {(module, name) for module, name, _ in resolve_mark(mark, sources)}
 
-    # a default counts where code names the class, and so may make an instance without the field
-    for module, name in sorted(classes & named):
+    # a default counts where code refers to the class, and so may make an instance without the field
+    for module, name in sorted(classes & used):
         for text, role in sources.module(module).pieces(name):
             if role.startswith("default "):
                 field = role.removeprefix("default ")
-                code[f"{label((module, name))}.{field}="] = in_full(text)
+                code[f"{label((module, name))}.{field}="] = with_full_names(text)
     return code
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Code that was read, and the files in which it stands (`Sources.files`)."""
+class CachedCode:
+    """Code that was read, and the files from which it was read.
+
+    Attributes
+    ----------
+    texts : dict
+        {name of a definition: normalised text}, as of `code_with_full_names`.
+    files : dict
+        {module: (its file or None, when that was written and its size)}.
+    """
 
     texts: dict[str, str]
     files: dict[str, tuple]
 
-    def is_of_today(self) -> bool:
-        """Whether none of the files was written since."""
-        return all(
-            source_of(module) == file and (file is None or stamp(file) == written)
-            for module, (file, written) in self.files.items()
-        )
+    def is_current(self) -> bool:
+        """Whether none of the files was moved or written since."""
+        for module, (file, written) in self.files.items():
+            if source_of(module) != file:
+                return False
+            if file is not None and stamp(file) != written:
+                return False
+        return True
 
 
-_READINGS: dict[tuple, Reading] = {}  # a study asks before each run whether its code is the same
+# before each run it is asked whether its code is still the same
+_CACHED_CODE: dict[tuple, CachedCode] = {}
 
 
 def texts(make, spec: type | None = None) -> dict[str, str]:
-    """All code that a maker and its spec class reach.
+    """The text of all code that a maker and its spec class reach, from which digests are made.
 
     Files are read again when one of them has changed; code that is in memory alone, every time.
 
     Parameters
     ----------
     make : callable
+        Function that computes the runs of a stage.
     spec : type, optional
+        Dataclass that describes such a run.
 
     Returns
     -------
     dict
-        {name: normalised text}.
+        {name of a definition: normalised text}; under the name "()" the values that are bound
+        into the maker, if there are any.
     """
     roots, classes, bound, sources = starting_points(make, spec)
     key = frozenset(roots), frozenset(classes), frozenset(sources.tops)
-    if key not in _READINGS or sources.in_memory or not _READINGS[key].is_of_today():
-        _READINGS[key] = Reading(code_with_full_names(roots, classes, sources), sources.files)
-    texts_of = dict(_READINGS[key].texts)
-    return texts_of | ({"()": json.dumps(bound)} if bound else {})
+    cached = _CACHED_CODE.get(key)
+    if cached is None or sources.in_memory or not cached.is_current():
+        code = code_with_full_names(roots, classes, sources)
+        cached = _CACHED_CODE[key] = CachedCode(code, sources.files)
+
+    text_by_name = dict(cached.texts)
+    if bound:
+        text_by_name["()"] = json.dumps(bound)
+    return text_by_name
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #a339be06
 def definitions(make, spec: type | None = None) -> dict[str, str]:
-    """The functions, classes and constants that a maker (the function that computes the runs of a
-    stage) reaches, each with a digest of its text without comments, docstrings and names of locals.
+    """The code fingerprint of a stage: a digest of each function, class and constant it reaches.
+
+    Comments, docstrings and names of local variables do not count.
 
     Parameters
     ----------
     make : callable
-        Maker of a stage.
+        Function that computes the runs of the stage.
     spec : type | None, optional
-        Its spec class.
+        Dataclass that describes such a run.
 
     Returns
     -------
     dict
         {name: digest}, such as `{"models.training.pretrain": "5d41402abc4b2a76"}`.
     """
-    return {
-        n: hashlib.sha256(t.encode()).hexdigest()[:16] for n, t in sorted(texts(make, spec).items())
-    }
+    digests = {}
+    for name, text in sorted(texts(make, spec).items()):
+        digests[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests
 
 
 def digest_of(definitions: dict[str, str]) -> str:
-    """One digest for all definitions.
+    """One digest for all definitions that a stage reaches.
 
     Parameters
     ----------
     definitions : dict[str, str]
         {name: digest}, as of the function `definitions`.
+
+    Returns
+    -------
+    str
+        SHA-256 in hexadecimal.
     """
-    # `class.field=` is the default of a spec's field, which does not count
-    counted = {n: d for n, d in definitions.items() if n[-1] != "="}
+    # `class.field=` is the default of a spec's field: manifests record values of fields, so that
+    # a default alone makes no other code
+    counted = {}
+    for name, digest in definitions.items():
+        if not name.endswith("="):
+            counted[name] = digest
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
 
@@ -422,14 +475,15 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     Parameters
     ----------
     old : dict[str, str]
-        Digest of each definition then.
+        {definition: digest} then.
     new : dict[str, str]
-        Digest of each definition now.
+        {definition: digest} now.
 
     Returns
     -------
     list of str
-        Such as `models.training.pretrain has changed`.
+        Such as `models.training.pretrain has changed`; empty where a run made then would be made
+        by the same code now.
     """
     if len(old) > FEW and not old.items() & new.items():
         # fingerprints were hashed from another form of the text until 2026-11-26
@@ -449,8 +503,11 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #2d8e6d21
 @lru_cache(maxsize=1024)
-def _compiled(file: Path, stamp) -> dict[str, str]:
-    """Byte code of the functions and methods of a source file, by qualified name."""
+def _bytecode_of_file(file: Path, stamp) -> dict[str, str]:
+    """{qualified name: byte code} of the functions and methods of a source file.
+
+    `stamp`, when it was written, is not read: with it the cache tells versions of a file apart.
+    """
 
     def inner_functions(code):
         for constant_of_code in code.co_consts:
@@ -462,8 +519,8 @@ def _compiled(file: Path, stamp) -> dict[str, str]:
     return dict(inner_functions(compile(text, str(file), "exec", dont_inherit=True)))
 
 
-def _loaded(module: ModuleType) -> dict[str, str]:
-    """Byte code of the functions and methods of an imported module, by qualified name."""
+def _bytecode_in_memory(module: ModuleType) -> dict[str, str]:
+    """{qualified name: byte code} of the functions and methods of an imported module."""
     classes = []
     for value in vars(module).values():
         if isinstance(value, type) and value.__module__ == module.__name__:
@@ -484,6 +541,8 @@ def _loaded(module: ModuleType) -> dict[str, str]:
 def edited_modules(make, spec: type | None = None) -> list[str]:
     """Definitions behind a maker that were edited after this process imported them.
 
+    What this process computes is then not what the files say.
+
     Parameters
     ----------
     make : callable
@@ -497,17 +556,18 @@ def edited_modules(make, spec: type | None = None) -> list[str]:
         `module.name`.
     """
     reached = reached_code(make, spec)
+    imported = {module for module, _ in reached} & set(sys.modules)
     edited = []
-    for module in sorted({module for module, _ in reached} & set(sys.modules)):
+    for module in sorted(imported):
         file = source_of(module)
         loader = type(getattr(sys.modules[module], "__loader__", None))
         if file is None or loader is not SourceFileLoader:
             continue  # pytest, for one, rewrites what it imports
 
         # compare the byte code of the file with that in memory, function by function
-        in_file = _compiled(file, stamp(file))
+        in_file = _bytecode_of_file(file, stamp(file))
         differing = set()  # top-level names: of a method its class
-        for qualified_name, code in _loaded(sys.modules[module]).items():
+        for qualified_name, code in _bytecode_in_memory(sys.modules[module]).items():
             if qualified_name in in_file and in_file[qualified_name] != code:
                 differing.add(qualified_name.split(".")[0])
         edited += [f"{module}.{name}" for name in sorted(differing) if (module, name) in reached]

@@ -158,7 +158,7 @@ def declared_stages() -> dict[str, Stage]:
 
 # %% ../../nbs/lib/1060_stages.ipynb #4c7ad99e
 def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-    """The code behind each stage: all functions and classes that its maker reaches.
+    """The code behind each stage: all functions, classes and constants that its maker reaches.
 
     Parameters
     ----------
