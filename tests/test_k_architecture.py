@@ -15,7 +15,7 @@ from xlingual_nb.errors import InputError
 from fake_store import FakeStore
 from in_process import cells_for_parameters
 from xlingual_nb.experiments import architecture, mixed_pairs, objective, overlap, study
-from xlingual_nb.experiments.architecture import (
+from xlingual_nb.experiments.encoder_shapes import (
     DEPTH,
     HEADS,
     MILLIONS,

@@ -19,10 +19,10 @@ from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
-from xlingual_nb.experiments.language_shift import (
-    glossed,
-    turned_sentence,
-    turned_sentences,
+from xlingual_nb.experiments.shifted_sentences import (
+    gloss_sentence,
+    shifted_sentence,
+    shifted_sentences,
     word_glosses,
 )
 from xlingual_nb.experiments.liu2020_shifts import (
@@ -192,7 +192,7 @@ def test_a_run_holds_every_layer_and_alpha(store):
 
 def test_a_sentence_as_it_turns_has_the_concept_of_each_word(store):
     run([WANTED], store, Inline(), progress=False)
-    turned = turned_sentence(WANTED, store, layer=1).set_index("what")
+    turned = shifted_sentence(WANTED, store, layer=1).set_index("what")
     assert list(turned.index) == ["en", "α 0", "α 1", "α 40", "es, reference"]
     source, reference = turned.loc["en"], turned.loc["es, reference"]
     assert source.sentence == " ".join(said_twice(WANTED, store)[0][0].split())
@@ -207,17 +207,17 @@ def test_a_sentence_as_it_turns_has_the_concept_of_each_word(store):
 
 def test_a_word_of_both_languages_has_both_concepts():
     english, spanish = {"fi": "of", "copa": "noun0"}, {"fi": "it", "copa": "noun0"}
-    assert glossed("copa fi xx", [english, spanish]) == "noun0 of/it ·"
-    assert glossed("copa fi", [english]) == "noun0 of"
-    assert glossed("a house", [{}, {}]) == ""
+    assert gloss_sentence("copa fi xx", [english, spanish]) == "noun0 of/it ·"
+    assert gloss_sentence("copa fi", [english]) == "noun0 of"
+    assert gloss_sentence("a house", [{}, {}]) == ""
 
 
 def test_runs_that_a_store_lacks_turn_no_sentence(store):
     run([WANTED], store, Inline(), progress=False)
     lacking = replace(WANTED, alphas=(2.0,))
-    turned = turned_sentences({"es": WANTED, "en": lacking}, store, layer=1)
+    turned = shifted_sentences({"es": WANTED, "en": lacking}, store, layer=1)
     assert set(turned.target) == {"es"}
-    assert turned_sentences({"en": lacking}, store, layer=1).empty
+    assert shifted_sentences({"en": lacking}, store, layer=1).empty
 
 
 def test_the_sentences_of_the_reference_results_are_of_the_text_that_its_runs_read():

@@ -28,9 +28,9 @@ from xlingual_nb.experiments.zero_shot import (
     cells,
     zero_shot_config,
     grid,
-    labelled_task_records,
     fine_tuned_spec,
 )
+from xlingual_nb.experiments.zero_shot_runs import labelled_task_records, shared_subwords_spec
 from xlingual_nb.papers.published import claims, floor_names, published
 from xlingual_nb.report import tables, verdicts
 from xlingual_nb.runs.engine import run
@@ -297,8 +297,7 @@ def test_floors_are_those_of_the_test_records(store):
             )
             assert (
                 found[label]
-                == 100
-                * read_measures(store.path(zero_shot.shared_subwords_spec(zero)))[f"{name} el"]
+                == 100 * read_measures(store.path(shared_subwords_spec(zero)))[f"{name} el"]
             )
     left = right = count = 0
     for r in records("parsing"):

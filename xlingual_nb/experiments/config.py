@@ -134,12 +134,12 @@ class LaboratoryConfig:
         return [self.language]
 
     def for_languages(self, names: list[str]) -> "LaboratoryConfig":
-        """The sizes for another language.
+        """The settings for another language.
 
         Parameters
         ----------
         names : list of str
-            One.
+            Its code, alone: the second language of the study is a copy of it.
 
         Returns
         -------
@@ -165,14 +165,14 @@ class LaboratoryConfig:
         return []
 
     def reference_paper(self, study: str, published: Callable) -> str:
-        """The paper whose tables these sizes are compared with; empty for another language.
+        """Name of the paper that results are compared with; empty for another language than English.
 
         Parameters
         ----------
         study : str
-            Name of the study.
+            Name of the study, which is the paper's as well.
         published : callable
-            Target languages of a study's paper.
+            Not used here: other studies ask it for the target languages of their paper.
 
         Returns
         -------
@@ -203,11 +203,12 @@ class TargetLanguages:
         return ["en", *self.targets]
 
     def with_targets(self, targets: tuple[str, ...]):
-        """The sizes for other targets.
+        """The settings for other targets.
 
         Parameters
         ----------
         targets : tuple of str
+            Codes of the languages beside English.
 
         Returns
         -------
@@ -217,12 +218,12 @@ class TargetLanguages:
         return replace(self, targets=targets)
 
     def for_languages(self, names: list[str]):
-        """The sizes for some languages.
+        """The settings for the languages that a user asks for.
 
         Parameters
         ----------
         names : list of str
-            English may be among them.
+            Codes of the targets; English, which every study has, may be among them.
 
         Returns
         -------
@@ -240,11 +241,12 @@ class TargetLanguages:
         return [("nli", "train"), ("nli", "dev")]
 
     def paper(self, study: str) -> str:
-        """The paper that a study's results are compared with.
+        """Name of the paper that a study's results are compared with, here the study's own.
 
         Parameters
         ----------
         study : str
+            Name of the study, such as `k2020`.
 
         Returns
         -------
@@ -253,13 +255,14 @@ class TargetLanguages:
         return study
 
     def reference_paper(self, study: str, published: Callable) -> str:
-        """The paper that these sizes are compared with; empty where a target is not the paper's.
+        """Name of the paper that results are compared with; empty where a target is not the paper's.
 
         Parameters
         ----------
         study : str
+            Name of the study, such as `k2020`.
         published : callable
-            Target languages of a study's paper.
+            Maps a study to the target languages of its paper.
 
         Returns
         -------
@@ -311,19 +314,22 @@ class BilingualConfig(TargetLanguages):
     spelt_tuning: FineTuning | None = None
 
     def with_targets(self, targets: tuple[str, ...]) -> "BilingualConfig":
-        """The sizes for other targets. Tables 4 to 6, which have one, take the first of these
-        where the section's own is not among them.
+        """The settings for other targets.
+
+        Tables 4 to 6 have a single target: their own if it is among these, else the first.
 
         Parameters
         ----------
         targets : tuple of str
+            Codes of the languages beside English.
 
         Returns
         -------
         BilingualConfig
         """
-        first = targets[0] if targets else ""
-        deep_target = self.deep_target if self.deep_target in targets else first
+        deep_target = self.deep_target
+        if deep_target not in targets:
+            deep_target = targets[0] if targets else ""
         return replace(self, targets=targets, deep_target=deep_target)
 
     def data_in_every_language(self) -> list[tuple[str, str]]:
@@ -451,11 +457,12 @@ class JointConfig(TargetLanguages):
     checkpoint: str = ""
 
     def paper(self, study: str) -> str:
-        """The first of the two papers of Liu et al., with which is compared what both show.
+        """Name of the first of the two papers of Liu et al., with which is compared what both show.
 
         Parameters
         ----------
         study : str
+            `liu2020`.
 
         Returns
         -------
@@ -488,11 +495,12 @@ class TrilingualConfig(TargetLanguages):
     languages: dict[str, dict[str, str]]
 
     def paper(self, study: str) -> str:
-        """The paper of the laboratory, which has this experiment too.
+        """Name of the paper, `dufter2020`, which has another study as well.
 
         Parameters
         ----------
         study : str
+            `dufter2020xnli`.
 
         Returns
         -------

@@ -45,7 +45,7 @@ MEAN = "mean"
 
 
 def amount_names(sizes: JointConfig) -> dict[int, str]:
-    """Names of the amounts of text, by number of sentences.
+    """Names of the amounts of text, by number of sentences, the smallest first.
 
     Parameters
     ----------
@@ -55,18 +55,20 @@ def amount_names(sizes: JointConfig) -> dict[int, str]:
     Returns
     -------
     dict[int, str]
-        `small`, `large`, and between them multiples of the small one.
+        Such as `{2000: "small", 8000: "small × 4", 20000: "large"}`.
     """
     smallest, *between, largest = sizes.sentences
-    return {
-        smallest: "small",
-        **{n: f"small × {n / smallest:g}" for n in between},
-        largest: "large",
-    }
+    names = {smallest: "small"}
+    for n_sentences in between:
+        names[n_sentences] = f"small × {n_sentences / smallest:g}"
+    names[largest] = "large"
+    return names
 
 
 def data_size_label(method: str, amount: str, reading: str, target: str) -> str:
-    """Label of a row: model, amount of text, what is kept equal, language.
+    """Label of a row, such as `en-es | BERT large, equal steps | es`.
+
+    It names the languages, the model, its amount of text, what is kept equal, and the target.
 
     Parameters
     ----------
@@ -84,8 +86,10 @@ def data_size_label(method: str, amount: str, reading: str, target: str) -> str:
 
 
 def mapped_label(method: str, target: str) -> str:
-    """Label of a ceiling: vectors on the most text, mapped by a rotation learnt from half of the
-    dictionary.
+    """Label of a ceiling, such as `en-es | BERT large mapped | es`.
+
+    It is a model of the most text with its English mapped to the target, by a rotation learnt from
+    half of the dictionary.
 
     Parameters
     ----------
@@ -94,7 +98,8 @@ def mapped_label(method: str, target: str) -> str:
     target : str
         Target language, or `mean` for the mean over the targets.
     """
-    return f"{SOURCE}-{'xx' if target == MEAN else target} | {NAMES.get(method, method)} large mapped | {target}"
+    pair = f"{SOURCE}-{'xx' if target == MEAN else target}"
+    return f"{pair} | {NAMES.get(method, method)} large mapped | {target}"
 
 
 def belongs_here(claim) -> bool:
@@ -108,30 +113,33 @@ def belongs_here(claim) -> bool:
     return all(t.table in ("figure1", "figure2", "joint") for t in claim.tests)
 
 # %% ../../nbs/09_data_size.ipynb #df1b32e4
-def mean_entry(same: tuple[TableEntry, ...]) -> TableEntry:
-    """Table entry of the mean over languages.
+def mean_entry(entries: tuple[TableEntry, ...]) -> TableEntry:
+    """The mean over targets of the same number in each, as a `TableEntry`.
 
     Parameters
     ----------
-    same : tuple[TableEntry, ...]
-        The same entry in several languages.
+    entries : tuple[TableEntry, ...]
+        The number in each target: its row, column and seed, and the runs and metric behind it.
     """
-    first = same[0]
+    # of `en-es | BERT large, equal steps | es` it is `en-xx | BERT large, equal steps | mean`
+    first = entries[0]
     *front, target = first.row.split(" | ")
     row = " | ".join([*front, MEAN]).replace(f"{SOURCE}-{target} |", f"{SOURCE}-xx |")
+
+    # the number of an entry with several runs is their mean
     runs = []
-    for entry in same:
+    for entry in entries:
         runs += entry.runs
     return replace(first, row=row, runs=tuple(runs))
 
 
 def with_mean_entries(by_target: list[list[TableEntry]]) -> list[TableEntry]:
-    """Table entries of each language, followed by those of their mean.
+    """Numbers of each target, followed by their means over targets.
 
     Parameters
     ----------
     by_target : list[list[TableEntry]]
-        Entries of each language; the same ones in the same order.
+        Numbers of each target, the same ones in the same order.
 
     Returns
     -------
@@ -141,13 +149,15 @@ def with_mean_entries(by_target: list[list[TableEntry]]) -> list[TableEntry]:
     table_entries = []
     for entries_of_target in by_target:
         table_entries += entries_of_target
-    return table_entries + [mean_entry(same) for same in zip(*by_target)]
+    # zip: the first number of every target, then the second, ...
+    return table_entries + [mean_entry(entries) for entries in zip(*by_target)]
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def target_entries(sizes: JointConfig, readings, target: str, seed: int) -> list[TableEntry]:
-    """Table entries of one target in Figure 1 of Liu et al. (2020a): retrieval by amount of text.
+    """Numbers of one target in Figure 1 of Liu et al. (2020a): word retrieval by amount of text.
 
-    Every method reads every amount; the ceiling of each, and the baselines of all, come with them.
+    A row is a method on an amount of text, such as `en-es | BERT small, equal steps | es`, the
+    ceiling of a method, or a baseline; columns are scores of word retrieval.
 
     Parameters
     ----------
@@ -156,14 +166,14 @@ def target_entries(sizes: JointConfig, readings, target: str, seed: int) -> list
     readings : sequence of str
         What more text means for training (equal steps or epochs, say), some of `READINGS`.
     target : str
-        Target language, or `mean` for the mean over the targets.
+        Target language.
     seed : int
         Seed of the model.
 
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     table_entries = []
     for method in sizes.methods:
@@ -182,7 +192,9 @@ def target_entries(sizes: JointConfig, readings, target: str, seed: int) -> list
 
 
 def external_checkpoint_entries(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
-    """Table entries of an external checkpoint, such as the papers' mBERT, in Figures 1 and 2.
+    """Scores of an external checkpoint, such as the papers' mBERT, as rows of Figures 1 and 2.
+
+    Word retrieval (Figure 1) and NLI (Figure 2), in each target and on average.
 
     Parameters
     ----------
@@ -199,20 +211,21 @@ def external_checkpoint_entries(sizes: JointConfig, checkpoint: str) -> list[Tab
     checkpoint = pin_revision(checkpoint)
     spec = ExternalCheckpointSpec(checkpoint, checkpoint_name(checkpoint))
 
-    # `en-es | mbert | es`; xx stands for the targets in the label of their mean
+    # `en-es | mbert | es`; `en-xx | mbert | mean` for the mean
     def label(target):
         second = "xx" if target == MEAN else target
         return f"{SOURCE}-{second} | {spec.name} | {target}"
 
-    cells_of_targets = [
+    # its weights do not depend on a seed: the first stands for all
+    by_target = [
         retrieval_entries(sizes, "figure1", label(target), spec, target, seed=0)
         for target in queried_targets(sizes)
     ]
-    return with_mean_entries(cells_of_targets) + nli_entries(sizes, spec, label, 0)
+    return with_mean_entries(by_target) + nli_entries(sizes, spec, label, seed=0)
 
 # %% ../../nbs/09_data_size.ipynb #f000d66b
 def label_by_target(method: str, amount: str, reading: str):
-    """Labels of a row of Figure 2.
+    """A function that gives the label of a model's row in Figure 2 for a target.
 
     Parameters
     ----------
@@ -226,15 +239,20 @@ def label_by_target(method: str, amount: str, reading: str):
     Returns
     -------
     callable
-        Maps a target to the label.
+        Maps `es` to `en-es | BERT large, equal steps | es`.
     """
-    return lambda target: data_size_label(method, amount, reading, target)
+
+    def label(target):
+        return data_size_label(method, amount, reading, target)
+
+    return label
 
 
 def figure2_entries(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
-    """Table entries of Figure 2 of Liu et al. (2020a): NLI on the least and on the most text.
+    """Numbers of Figure 2 of Liu et al. (2020a): NLI with models of the least and the most text.
 
-    Every method reads both; the ceiling of each, and the baselines of all, come with them.
+    A row is a method on an amount of text in a target, such as `en-es | BERT large, equal steps |
+    es`, the ceiling of a method, or a baseline.
 
     Parameters
     ----------
@@ -250,11 +268,12 @@ def figure2_entries(sizes: JointConfig, readings, seed: int) -> list[TableEntry]
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    ends = {n: name for n, name in amount_names(sizes).items() if name in ("small", "large")}
+    names = amount_names(sizes)
+    least_and_most = {n: name for n, name in names.items() if name in ("small", "large")}
 
     table_entries = []
     for method, reading in product(sizes.methods, readings):
-        for n_sentences, amount in ends.items():
+        for n_sentences, amount in least_and_most.items():
             spec = model_spec(sizes, method, n_sentences, seed, reading)
             label = label_by_target(method, amount, reading)
             table_entries += nli_entries(sizes, spec, label, seed)
@@ -268,7 +287,7 @@ def figure2_entries(sizes: JointConfig, readings, seed: int) -> list[TableEntry]
 
 # %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Figure 1 of Liu et al. (2020a) as it stands again in Liu et al. (2020b), as table entries.
+    """Figure 1 of Liu et al. (2020a) as it stands again in Liu et al. (2020b), in a table `joint`.
 
     Taken over are the means over targets on the most text, with baselines and ceilings, which the
     claims of the second paper compare.
@@ -276,12 +295,12 @@ def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
     Parameters
     ----------
     table_entries : list[TableEntry]
-        Table entries of the study.
+        Numbers of the first paper, with the runs and metric behind each.
 
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     joint = []
     for entry in table_entries:
@@ -305,9 +324,10 @@ def cells(
     reading: str = "",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Table entries of Figures 1 and 2 of Liu et al. (2020a): retrieval and NLI by amount of text.
+    """All numbers of Figures 1 and 2 of Liu et al. (2020a), on models by their amount of text.
 
-    A row is a method, an amount of text and a target.
+    Figure 1: word retrieval, Figure 2: NLI. A row is a method, an amount of text and a target, such
+    as `en-es | BERT large, equal steps | es`.
 
     Parameters
     ----------

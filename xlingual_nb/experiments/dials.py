@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNTRAINED', 'UNSHARED_WORDS', 'NAMES', 'ENGLISH', 'BASELINES', 'COLUMNS', 'overlap_tests', 'preset_tests',
-           'dial_tests', 'unshared_word_translation', 'setting_entries', 'dial_entries', 'preset_entries', 'cells',
-           'grid', 'dial_distances']
+           'dial_tests', 'unshared_word_translation', 'setting_metrics', 'setting_entries', 'dial_entries',
+           'preset_entries', 'cells', 'grid', 'dial_distances']
 
 # %% ../../nbs/17_dials.ipynb #9e579647
 from functools import partial
@@ -50,15 +50,16 @@ BASELINES = {"µ": UNTRAINED, NAMES: "NER F1 untrained"}
 
 # %% ../../nbs/17_dials.ipynb #a428086d
 def overlap_tests(findings: StudyResults) -> list[EffectTest]:
-    """Tests of the overlap parameter.
+    """Tests of the overlap parameter, the share of words that Fake-English has in common with English.
 
-    Of µ: whether words that are not shared profit from those that are. Of transfer: whether it
-    exceeds its baseline, and whether it follows µ.
+    Of µ (multilinguality): whether words that are not shared profit from those that are. Of NER F1
+    (transfer): whether it exceeds its baseline, and whether it follows µ.
 
     Parameters
     ----------
     findings : StudyResults
-        Observations and settings of the study.
+        Measured numbers (a value for each row, column and seed) and the settings of each row; the
+        score that the tests are about is `µ` or `NER F1`.
     """
     high_overlap = dial_label("overlap", 0.75)
     low_overlap = dial_label("overlap", 0.25)
@@ -78,25 +79,27 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
     question = "overlap: does a quarter?"
     tests.append(compare_rows(findings, question, low_overlap, no_overlap, floors=True))
     question = "does transfer follow µ where no word is shared?"
-    tests.append(trend_over_languages(findings, question, ROWS_WITHOUT_OVERLAP, "µ", "mean µ"))
+    tests.append(
+        trend_over_languages(findings, question, ROWS_WITHOUT_OVERLAP, by="µ", words="mean µ")
+    )
     return tests
 
 # %% ../../nbs/17_dials.ipynb #e6b4dba9
 def preset_tests(findings: StudyResults) -> list[EffectTest]:
-    """Tests of the preset languages: cognates, pairs of languages, and distance from English.
+    """Tests of the microworld's preset languages: cognates, pairs of languages, trends over all.
 
-    English in another script is measured by µ alone. The trends are over all languages that share
-    no word with English.
+    Trends are over the languages that share no word with English.
 
     Parameters
     ----------
     findings : StudyResults
-        Observations and settings of the study.
+        Measured numbers (a value for each row, column and seed) and the settings of each row; a row
+        is a language, such as `preset | hi`.
     """
     score = findings.score
     spanish = "preset | es, no cognates"
     tests = []
-    if score == "µ":
+    if score == "µ":  # English in another script has no names of its own to tag
         question = "presets: does English in other letters equal Fake-English?"
         tests.append(compare_rows(findings, question, "preset | en", "order | SVO"))
 
@@ -109,25 +112,30 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
 
     languages = PRESETS_WITHOUT_OVERLAP
     question = f"presets: does {score} fall with distance from English?"
-    tests.append(trend_over_languages(findings, question, languages, "x", "distance"))
+    tests.append(trend_over_languages(findings, question, languages, by="x", words="distance"))
     question = f"presets: does {score} rise with agreement in order?"
-    tests.append(trend_over_languages(findings, question, languages, "tau", "agreement"))
+    tests.append(trend_over_languages(findings, question, languages, by="tau", words="agreement"))
     return tests
 
 # %% ../../nbs/17_dials.ipynb #eea57712
 def dial_tests(
     observations: pd.DataFrame, settings: pd.DataFrame, score: str = "µ"
 ) -> list[EffectTest]:
-    """Tests of one score (µ, or NER F1), in the order of the notebook.
+    """All tests of one score: does it change with word order, overlap, scrambling and language?
 
     Parameters
     ----------
     observations : pd.DataFrame
-        As of `study.observe`.
+        Measured numbers: `row` (such as `order | SOV`), `column`, `seed` and `value`.
     settings : pd.DataFrame
-        Setting of each row, as of `dial_distances`.
+        Language of each row, as of `dial_distances`.
     score : str, default 'µ'
-        Column that the tests are about.
+        Column that the tests are about, `µ` or `NER F1`.
+
+    Returns
+    -------
+    list[EffectTest]
+        In the order of the notebook.
     """
     findings = StudyResults(observations, settings, score, BASELINES)
 
@@ -152,14 +160,15 @@ COLUMNS = {column: name for column, name in LABORATORY.items() if "F1" not in co
 
 
 def unshared_word_translation(values: dict, share: float) -> float:
-    """Word translation τ over the words that are not shared, mean of both layers.
+    """Word translation τ over the words that two languages do not share, mean of both layers.
 
-    Shared words count as translated, so that their share is subtracted.
+    The run's τ is over all words, of which it finds the shared ones by their spelling: with a share
+    s it is s + (1 - s) times what is returned.
 
     Parameters
     ----------
     values : dict
-        Metrics of a finished run, by name.
+        Metrics of a finished run, by name: `words` (their number), `tau_lower` and `tau_upper`.
     share : float
         Share of words in common, 0 to 1.
 
@@ -175,10 +184,30 @@ def unshared_word_translation(values: dict, share: float) -> float:
     return (tau - shared) / (1 - shared)
 
 # %% ../../nbs/17_dials.ipynb #26567249
+def setting_metrics(row: str, is_untrained: bool) -> dict:
+    """Metrics of a model's measures that a row shows, by column: `{"µ": "mu", ...}`.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row, such as `overlap | 0.75`.
+    is_untrained : bool
+        The model is the untrained baseline, of which µ alone is shown.
+    """
+    if is_untrained:
+        return {UNTRAINED: "mu"}
+    metrics = dict(COLUMNS)
+    dial, _, setting = row.partition(" | ")
+    if dial == "overlap":
+        # words that are not shared, whose translation the others may have helped to learn
+        metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))
+    return metrics
+
+
 def setting_entries(
-    table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, floor: bool
+    table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, is_untrained: bool
 ) -> list[TableEntry]:
-    """Table entries of one setting of a typology parameter for one seed: measures of µ and NER F1.
+    """Numbers of one language and seed: how well a model aligns it with English, and NER F1.
 
     Of the untrained baseline µ and the F1 of the second language alone.
 
@@ -187,78 +216,67 @@ def setting_entries(
     table : str
         `dials` or `presets`.
     row : str
-        Label of the row.
+        Label of the row, such as `overlap | 0.75` or `preset | hi`.
     measure : MeasureSpec
-        Measure of the model.
+        Run that measures the model.
     tagger_spec : NerSpec | None
-        NER tagger on the model; None for none.
-    floor : bool
-        The encoder is the untrained baseline.
+        Run of an NER tagger on the model; None for none.
+    is_untrained : bool
+        The model is the untrained baseline.
 
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
-    seed = measure.checkpoint.seed
-    dial, _, setting = row.partition(" | ")  # such as `overlap | 0.75`
-
-    metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
-    if dial == "overlap" and not floor:
-        # words that are not shared, whose translation the others may have helped to learn
-        metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))
     entries = []
-    for column, metric in metrics.items():
+
+    def add(column, run, metric, unit=1.0):
         entry = TableEntry(
             paper=OURS,
             table=table,
             row=row,
             column=column,
-            seed=seed,
-            runs=(measure,),
+            seed=measure.checkpoint.seed,
+            runs=(run,),
             metric=metric,
+            unit=unit,
         )
         entries.append(entry)
+
+    for column, metric in setting_metrics(row, is_untrained).items():
+        add(column, measure, metric)
 
     if tagger_spec is None:
         return entries
     english, second = measure.checkpoint.languages
     f1_second = f"f1 {second.name}"
-    if floor:
-        tagger_metrics = {BASELINES[NAMES]: f1_second}
+    if is_untrained:
+        add(BASELINES[NAMES], tagger_spec, f1_second, unit=100.0)
     else:
-        tagger_metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
-
-    for column, metric in tagger_metrics.items():
-        entry = TableEntry(
-            paper=OURS,
-            table=table,
-            row=row,
-            column=column,
-            seed=seed,
-            runs=(tagger_spec,),
-            metric=metric,
-            unit=100.0,
-        )
-        entries.append(entry)
+        add(NAMES, tagger_spec, f1_second, unit=100.0)
+        add(ENGLISH, tagger_spec, f"f1 {english.name}", unit=100.0)
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_entries(
-    scale: str, base: PretrainSpec, floor: bool, all_settings: bool
+    scale: str, base: PretrainSpec, is_untrained: bool, all_settings: bool
 ) -> list[TableEntry]:
-    """Table entries of the typology parameters (order, overlap, scrambling) for one seed: study A.
+    """Numbers of the table `dials` for one seed: one typology parameter of Fake-English at a time.
+
+    The parameters are word order, overlap in vocabulary, and scrambling. A row is a setting, such
+    as `order | SOV`.
 
     Parameters
     ----------
     scale : str
-        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
+        Name of the scale, one of `config.SCALES`.
     base : PretrainSpec
         Pretraining on English and Fake-English, which every row varies.
-    floor : bool
-        The encoder is the untrained baseline.
+    is_untrained : bool
+        The pretraining is that of the untrained baseline.
     all_settings : bool
-        Every setting; else the default settings alone.
+        Every setting; else those of English alone (order `SVO`, overlap and scrambling 0).
 
     Returns
     -------
@@ -273,7 +291,8 @@ def dial_entries(
     # Fake-English with one parameter changed, in training, development and test text alike
     for dial, settings in DIALS.items():
         for setting in settings:
-            if not (all_settings or setting in DEFAULT_SETTINGS):
+            is_default = setting in DEFAULT_SETTINGS
+            if not (all_settings or is_default):
                 continue
             corpus, chain = fake_english(dial, setting, train)
             second_dev, _ = fake_english(dial, setting, dev)
@@ -284,25 +303,28 @@ def dial_entries(
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
 
             row = dial_label(dial, setting)
-            table_entries += setting_entries("dials", row, measure, tagger, floor)
+            table_entries += setting_entries("dials", row, measure, tagger, is_untrained)
     return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
 def preset_entries(
-    scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
+    scale: str, base: PretrainSpec, is_untrained: bool, presets: dict[str, dict]
 ) -> list[TableEntry]:
-    """Table entries of the preset languages, such as Spanish or Hindi, for one seed: study B.
+    """Numbers of the table `presets` for one seed: the microworld's languages, such as Spanish.
+
+    A row is a language in the place of Fake-English, such as `preset | hi`.
 
     Parameters
     ----------
     scale : str
-        Name of the scale: `smoke`, `laptop`, `gpu` or `paper`.
+        Name of the scale, one of `config.SCALES`.
     base : PretrainSpec
-        Pretraining on English and Fake-English; a preset takes the place of Fake-English.
-    floor : bool
-        The encoder is the untrained baseline.
+        Pretraining on English and Fake-English, which every row varies.
+    is_untrained : bool
+        The pretraining is that of the untrained baseline.
     presets : dict[str, dict]
-        Changed typology parameters by label, as of `select_presets`.
+        By label of the language, the typology parameters that differ from the preset's: `{"hi": {},
+        "es, no cognates": {"cognates": 0.0, ...}}`.
 
     Returns
     -------
@@ -314,28 +336,29 @@ def preset_entries(
     english_test = ner_records(scale, "test", train)
     table_entries = []
 
-    for label, dials in presets.items():
+    for label, changes in presets.items():
         code = preset_code(label)
-        second = Language(dials.get("name", code), set_typology(train, code, **dials))
-        second_dev = set_typology(dev, code, **dials)
+        second = Language(changes.get("name", code), set_typology(train, code, **changes))
+        second_dev = set_typology(dev, code, **changes)
 
         measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=True)
         tagger = None
         if label != "en":  # English in another script has no names of its own
-            second_test = set_typology(english_test, code, **dials)
+            second_test = set_typology(english_test, code, **changes)
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
 
         row = dial_label("preset", label)
-        table_entries += setting_entries("presets", row, measure, tagger, floor)
+        table_entries += setting_entries("presets", row, measure, tagger, is_untrained)
     return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = ""
 ) -> list[TableEntry]:
-    """Table entries of both studies: typology parameters one at a time, and preset languages.
+    """All numbers of our tables `dials` and `presets`, each with the run it is read from.
 
-    A row is a setting of a parameter or a language, as in `overlap | 0.75` or `preset | hi`.
+    `dials` changes one typology parameter of Fake-English at a time, as in `overlap | 0.75`;
+    `presets` has the microworld's languages in its place, as in `preset | hi`.
 
     Parameters
     ----------
@@ -375,11 +398,11 @@ def cells(
     for seed in model_seeds:
         is_full = seed in full_seeds
         # the model that every row varies, and its untrained baseline
-        for row, is_baseline in (("0 original", False), ("18 untrained", True)):
+        for row, is_untrained in (("0 original", False), ("18 untrained", True)):
             base = row_spec(row, sizes, seed)
-            table_entries += dial_entries(scale, base, is_baseline, all_settings=is_full)
+            table_entries += dial_entries(scale, base, is_untrained, all_settings=is_full)
             if is_full:
-                table_entries += preset_entries(scale, base, is_baseline, presets)
+                table_entries += preset_entries(scale, base, is_untrained, presets)
     return table_entries
 
 
@@ -405,13 +428,13 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") 
     return unique_runs(cells(scale, corpus, seeds, languages))
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
-def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
-    """How far each row's language is from English in its typology parameter, a row each.
+def dial_distances(entries: list[TableEntry]) -> pd.DataFrame:
+    """How far the language of each row of `dials` and `presets` is from English.
 
     Parameters
     ----------
-    cells : list[TableEntry]
-        Entries of both studies.
+    entries : list[TableEntry]
+        Numbers of both tables, with the runs that measure them.
 
     Returns
     -------
@@ -422,7 +445,7 @@ def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
     """
     # any measure of a row will do: text and typology are the same for all seeds
     measure_of_row = {}
-    for entry in cells:
+    for entry in entries:
         run = entry.runs[0]
         if run.stage == "measure":
             measure_of_row[entry.table, entry.row] = run
@@ -430,9 +453,11 @@ def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
     rows = []
     for (table, row), measure in measure_of_row.items():
         dial, _, setting = row.partition(" | ")  # such as `overlap | 0.75`
-        tau = word_order_agreement(measure.dev, measure.other or measure.dev)
+        # without a text of its own, the second language is a transform of English token ids
+        second_text = measure.other or measure.dev
+        tau = word_order_agreement(measure.dev, second_text)
         if setting == "inverted":
-            tau = -tau  # the text is English; the reversal is a transform of token ids
+            tau = -tau  # the transform reverses each sentence
 
         if dial == "preset":
             x = distance_from_english(setting)

@@ -43,12 +43,12 @@ DEFAULT_SETTINGS = "SVO", 0
 
 
 def dial_label(dial: str, setting) -> str:
-    """Label of a row, such as `order | SOV`.
+    """Label of a row, such as `order | SOV`: a typology parameter of a language, and its value.
 
     Parameters
     ----------
     dial : str
-        Name of the typology parameter.
+        Name of the parameter: `order`, `overlap`, `scramble`, or `preset` for a whole language.
     setting : str or float
         Its value.
     """
@@ -72,33 +72,33 @@ def set_typology(text: CorpusSpec | RecordsSpec, language: str = "en", **dials):
     CorpusSpec or RecordsSpec
         Of the class of `text`.
     """
-    return replace(
-        text, source=f"micro/{language}", parameters=text.parameters + tuple(dials.items())
-    )
+    parameters = text.parameters + tuple(dials.items())
+    return replace(text, source=f"micro/{language}", parameters=parameters)
 
 
 def fake_english(dial: str, setting, text) -> tuple:
-    """Fake-English with one typology parameter changed.
+    """Fake-English, a copy of English with shifted token ids, with one typology parameter changed.
 
     Parameters
     ----------
     dial : str
-        `order`, `overlap` or `scramble`.
+        Name of the parameter: `order`, `overlap` or `scramble`.
     setting : str or float
-        Value of the parameter.
+        Its value, such as `SOV` for `order`, or 0.25.
     text : CorpusSpec or RecordsSpec
         English text or records.
 
     Returns
     -------
     tuple
-        The text that the language reads, and the transforms of its token ids.
+        The copy's text, and the transforms of its token ids, such as `("enfake", "inv_order")`.
     """
-    if dial == "overlap":
-        return text, (f"enfake({setting:g})" if setting else "enfake",)
-    if setting == "inverted":
+    if dial == "overlap":  # share of token ids that are not shifted
+        transform = f"enfake({setting:g})" if setting else "enfake"
+        return text, (transform,)
+    if setting == "inverted":  # every sentence backwards
         return text, ("enfake", "inv_order")
-    if setting not in DEFAULT_SETTINGS:
+    if setting not in DEFAULT_SETTINGS:  # English has the default settings
         text = set_typology(text, **{dial: setting})
     return text, ("enfake",)
 
@@ -126,58 +126,62 @@ ROWS_WITHOUT_OVERLAP = ORDER_ROWS + SCRAMBLE_ROWS + PRESETS_WITHOUT_OVERLAP
 
 
 def preset_code(label: str) -> str:
-    """Preset of the microworld behind a label: `es` of `es, no cognates`.
+    """Code of the preset language behind a label: `es` of `es, no cognates`.
 
     Parameters
     ----------
     label : str
-        Key of `LANGUAGES`.
+        Label of a preset language, perhaps with changes, a key of `LANGUAGES`.
     """
     return label.partition(",")[0]
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #3cb042ab
 def label_typology(label: str) -> typology.Typology:
-    """Typology behind a label: its preset with the label's changes.
+    """Typology parameters of a preset language, such as `hi`, or of one with changes.
 
     Parameters
     ----------
     label : str
-        Key of `LANGUAGES`.
+        Label such as `hi` or `es, no cognates`.
     """
-    return typology.preset(preset_code(label), **LANGUAGES.get(label, {}))
+    changes = LANGUAGES.get(label, {})  # a preset that a user has named has none
+    return typology.preset(preset_code(label), **changes)
 
 
 def select_presets(languages: str) -> dict[str, dict]:
-    """`LANGUAGES`, and further presets of the microworld.
+    """Preset languages of the study, and further ones that the user names.
 
     Parameters
     ----------
     languages : str
-        Names of further presets with commas between, such as `tr,fr`.
+        Codes of further presets of the microworld with commas between, such as `tr,fr`.
 
     Returns
     -------
     dict[str, dict]
-        Changed typology parameters by label.
+        By label, the typology parameters that differ from the preset's: `{"hi": {}, "tr": {}}`.
 
     Raises
     ------
     InputError
         If one of them is no preset.
     """
-    named = [l.strip() for l in languages.split(",") if l.strip()]
-    for language in named:
-        typology.preset(language)
-    return LANGUAGES | {language: {} for language in named if language not in LANGUAGES}
+    presets = dict(LANGUAGES)
+    for name in languages.split(","):
+        code = name.strip()
+        if code:
+            typology.preset(code)  # raises an error for an unknown one
+            presets.setdefault(code, {})
+    return presets
 
 
 def distance_from_english(label: str) -> float:
-    """Distance of a preset's grammar from English (`microworld.typology`).
+    """Distance of a preset language's grammar from English (`microworld.typology`).
 
     Parameters
     ----------
     label : str
-        Key of `LANGUAGES`.
+        Label of the language, such as `hi` or `es, no cognates`.
     """
     return typology.typology_distance(typology.preset("en"), label_typology(label))
 
@@ -206,7 +210,9 @@ def mu_spec(
     sentences: int,
     own_words: bool,
 ) -> MeasureSpec:
-    """Measure of multilinguality µ (Dufter & Schütze 2020, section 2.2) of English and a language.
+    """Run that trains a model on English and a language, and measures its multilinguality µ.
+
+    µ is that of Dufter & Schütze (2020, section 2.2).
 
     Parameters
     ----------
@@ -225,7 +231,7 @@ def mu_spec(
         word form of both.
     """
     if second != base.languages[1]:
-        # another language is another model, of which only the end is measured
+        # another language is another model; only the end of its training is measured: no snapshots
         base = replace(base, languages=(base.languages[0], second), snapshots=())
 
     if not own_words:
@@ -257,15 +263,13 @@ def ner_records(scale: str, part: str, text: CorpusSpec):
     -------
     RecordsSpec
     """
-    world = tuple((k, v) for k, v in text.parameters if k != "sentences")
-    return replace(
-        records_spec(bilingual_config(scale, "micro"), "ner", "en", part), parameters=world
-    )
+    records = records_spec(bilingual_config(scale, "micro"), "ner", "en", part)
+    world = tuple((key, value) for key, value in text.parameters if key != "sentences")
+    return replace(records, parameters=world)
 
 
 def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
-    """NER tagger that learns from English features of a model and is tested on English and the
-    second language.
+    """Run of an NER tagger over a model, trained on English and tested on it and the second language.
 
     Parameters
     ----------
@@ -282,14 +286,14 @@ def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec
     dev = LabelledRecords("en", ner_records(scale, "dev", text))
     english_test = LabelledRecords("en", ner_records(scale, "test", text))
     second_test = LabelledRecords(model.languages[1].name, said)
-    tests = english_test, second_test
-    return NerSpec(model, train, dev, tests, bilingual_config(scale, "micro").tagging, model.seed)
+    settings = bilingual_config(scale, "micro").tagging
+    return NerSpec(model, train, dev, (english_test, second_test), settings, model.seed)
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #726e51d0
 def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int = 200) -> float:
-    """Agreement of two languages in word order: Kendall's τ between the positions of aligned words.
+    """Agreement of two languages in word order: Kendall's τ of the positions of aligned words.
 
-    The mean over parallel sentences. The microworld knows which words are aligned.
+    The mean over parallel sentences. The microworld knows which words are translations.
 
     Parameters
     ----------
@@ -307,25 +311,29 @@ def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int =
     """
 
     def annotated(text):
-        parameters = {**dict(text.parameters), "sentences": sentences}
-        # the parameters of the text's spec, such as its seed, with fewer sentences
-        preset = text.source.partition("/")[2]  # `es` of `micro/es`
-        return microworld.annotated_corpus(preset, text.part, **parameters)
+        # the text's own parameters, such as its seed, with fewer sentences
+        parameters = dict(text.parameters) | {"sentences": sentences}
+        language = text.source.removeprefix("micro/")
+        return microworld.annotated_corpus(language, text.part, **parameters)
 
-    # (pairs, 2): positions in the two texts of each pair of aligned words
+    # (n, 2): of each pair of aligned words the position in the first and in the second text
     first_corpus = annotated(first)
     pairs = microworld.align_words(first_corpus, annotated(second))
     in_first_order = pairs[pairs[:, 0].argsort()]
     first_positions, second_positions = in_first_order.T
-    sentence_ends = np.flatnonzero(np.diff(first_corpus.rows[first_positions])) + 1
 
-    # share of word pairs in the same order, less those in the reverse order
+    # split where the number of the sentence (`rows`) changes from one word to the next
+    sentence_numbers = first_corpus.rows[first_positions]
+    sentence_ends = np.flatnonzero(np.diff(sentence_numbers)) + 1
+    positions_of_sentences = np.split(second_positions, sentence_ends)
+
+    # share of word pairs in the same order as in the first text, less those in the reverse order
     def tau(positions):
         signs = np.sign(positions[None] - positions[:, None])
         return signs[np.triu_indices(len(positions), 1)].mean()
 
-    by_sentence = np.split(second_positions, sentence_ends)
-    return float(np.mean([tau(positions) for positions in by_sentence if len(positions) > 1]))
+    # a single word has no order
+    return float(np.mean([tau(p) for p in positions_of_sentences if len(p) > 1]))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #df546ede
 def trend_test(x, y) -> tuple[float, float]:
@@ -352,11 +360,12 @@ def trend_test(x, y) -> tuple[float, float]:
     if len(x) > 8:
         return tuple(map(float, scipy.stats.spearmanr(x, y)))
 
-    # exact p: the share of all orders of y whose ρ is as far from 0, up to rounding
+    # ρ is Pearson's correlation of ranks: scaled such that it is a scalar product with y
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
     rho = float(centred @ y)
-    permuted = np.array(list(permutations(y))) @ centred
-    return rho, float(np.mean(np.abs(permuted) >= abs(rho) - 1e-9))
+    # exact p: the share of all orders of y whose ρ is as far from 0, up to rounding
+    permuted_rhos = np.array(list(permutations(y))) @ centred
+    return rho, float(np.mean(np.abs(permuted_rhos) >= abs(rho) - 1e-9))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #ad088d21
 TREND_WORDS = ("rises", "falls")
@@ -365,9 +374,11 @@ CONTRAST_WORDS = ("higher", "lower")
 
 @dataclass(frozen=True)
 class EffectTest:
-    """What a test says: the effect, of a contrast with its 95% interval, two-sided p, the number of
-    values, and the words for an effect above and below nothing; once `add_verdicts`, p by Holm's
-    correction and the verdict.
+    """Result of a test of a trend or contrast.
+
+    `effect` is ρ or a difference, `low` to `high` the 95% interval of a difference, `p` two-sided,
+    `n` the number of values, `words` those for an effect above and below 0. `add_verdicts` fills
+    in `adjusted`, p by Holm's correction, and the `verdict`.
     """
 
     question: str
@@ -384,9 +395,12 @@ class EffectTest:
 # %% ../../nbs/lib/7090_dials_common.ipynb #8406a978
 @dataclass(frozen=True)
 class StudyResults:
-    """What is asked. `observations`: a value a row, column and seed. `settings`: for each row its
-    `dial` and how far it turns it, `x`, and whatever else is held against the score. `score`: the
-    column that questions are about. `floors`: for a column, the one that holds its floor.
+    """Measured numbers of the study that tests are about.
+
+    `observations` has a value for each row, column and seed. `settings` has for each row the
+    typology parameter that it varies (`dial`), its value (`x`), and other properties to compare
+    with the score. `score` is the column that the tests are about; `floors` names, for a column,
+    the one that has its baseline.
     """
 
     observations: pd.DataFrame
@@ -395,7 +409,7 @@ class StudyResults:
     floors: dict[str, str] = field(default_factory=dict)
 
     def at(self, row: str, column: str = "") -> np.ndarray:
-        """Values of a row in a column, one a seed.
+        """Measured values of a row in a column, one for each seed.
 
         Parameters
         ----------
@@ -454,27 +468,41 @@ def trend_over_models(
 def trend_over_languages(
     findings: StudyResults, question: str, rows: Iterable[str], by: str, words: str
 ) -> EffectTest:
-    """Spearman's ρ between the mean score of languages and a property of them.
+    """Test whether the mean score of languages rises or falls with a property of them: Spearman's ρ.
 
     Parameters
     ----------
     findings : StudyResults
-        Observations and settings of the study.
+        Measured numbers (a value for each row, column and seed), and properties of each row's
+        language (`settings`).
     question : str
         The question in words.
     rows : Iterable[str]
         Labels of the rows, a language each; rows without values are left out.
     by : str
-        Column of the settings, or of the observations (then their means).
+        The property: a column of the settings (`tau`), or one of measured numbers (`µ`), of which
+        means over seeds are taken.
     words : str
         What `by` is, in words.
     """
     measured_rows = [row for row in rows if findings.at(row).size]
     part = findings.settings[findings.settings.row.isin(measured_rows)]
-    x = part[by] if by in part else [findings.at(row, by).mean() for row in part.row]
-    rho, p = trend_test(x, [findings.at(row).mean() for row in part.row])
+    if by in part:
+        x = part[by]
+    else:
+        x = [findings.at(row, by).mean() for row in part.row]
+    mean_scores = [findings.at(row).mean() for row in part.row]
+
+    rho, p = trend_test(x, mean_scores)
     comparison = f"Spearman of mean {findings.score} with {words}, {len(part)} languages"
-    return EffectTest(question, comparison, rho, p, len(part), TREND_WORDS)
+    return EffectTest(
+        question=question,
+        comparison=comparison,
+        effect=rho,
+        p=p,
+        n=len(part),
+        words=TREND_WORDS,
+    )
 
 
 def compare_rows(
@@ -536,13 +564,13 @@ def compare_rows(
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #0cc3b3fa
 def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
-    """The tests with verdicts, from p adjusted by Holm's correction over all tests of the study.
+    """The tests' results with verdicts, by p adjusted by Holm's correction over all tests given.
 
     Parameters
     ----------
     answers : list[EffectTest]
-        Tests of one study; `words` are what a test says of an effect above and below 0, such as
-        `("rises", "falls")`.
+        Results of the tests of one study; `words` are the verdicts for an effect above and below
+        0, such as `("rises", "falls")`.
     scale : str
         Name of the scale; nothing is decided at `smoke`, whose models learn nothing.
     """
@@ -564,20 +592,19 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
 
 
 def effect_tests_frame(answers: list[EffectTest]) -> pd.DataFrame:
-    """The tests as a table, a row each.
+    """Results of tests as a table, a row each.
 
     Parameters
     ----------
     answers : list[EffectTest]
-        Tests of one study.
+        Results of the tests of one study.
 
     Returns
     -------
     pd.DataFrame
+        Columns `question`, `comparison`, `effect` with its interval (`low`, `high`), `p`, `Holm's
+        p`, `n` and `verdict`.
     """
-    rows = [
-        (a.question, a.comparison, a.effect, a.low, a.high, a.p, a.adjusted, a.n, a.verdict)
-        for a in answers
-    ]
-    columns = ["question", "comparison", "effect", "low", "high", "p", "Holm's p", "n", "verdict"]
-    return pd.DataFrame(rows, columns=columns)
+    columns = ["question", "comparison", "effect", "low", "high", "p", "adjusted", "n", "verdict"]
+    rows = [[getattr(test, column) for column in columns] for test in answers]
+    return pd.DataFrame(rows, columns=columns).rename(columns={"adjusted": "Holm's p"})

@@ -61,12 +61,10 @@ def table4_languages(sizes: BilingualConfig) -> tuple[str, ...]:
         All of the paper's in the microworld (four at smoke scale); else the study's own.
     """
     if not uses_microworld(sizes):
-        return "en", *sizes.targets
-    return (
-        ("en", "es", "hi", "tr")
-        if sizes.scale == "smoke"
-        else tuple(published(PAPER, TABLE).row.unique())
-    )
+        return ("en", *sizes.targets)
+    if sizes.scale == "smoke":
+        return ("en", "es", "hi", "tr")
+    return tuple(published(PAPER, TABLE).row.unique())
 
 
 def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
@@ -83,14 +81,15 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
         Seed of the model.
     """
     languages = table4_languages(sizes)
+    # the settings are of two languages
     training = sizes.many or sizes.base.training
-    tokenizer = joint_vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
     training = replace(training, steps=training.steps * len(languages) // 2)
+    tokenizer = joint_vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
     return bbert_spec(sizes, languages, seed, tokenizer=tokenizer, training=training)
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #092dbefb
 def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -> OrderSpec:
-    """Distance of a language from English in word order: Kendall's tau of aligned words.
+    """Run that measures a language's distance from English in word order: Kendall's tau of words.
 
     Words are aligned by the model's own vectors, in parallel development text (Dufter & Schütze
     2020, appendix B.2).
@@ -119,9 +118,9 @@ def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -
 
 
 def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
-    """POS tagging by a linear probe two thirds up the frozen model.
+    """Run of POS tagging by a linear probe two thirds up the frozen model, in the microworld.
 
-    It is learnt in English and tested in every language of the microworld.
+    It is learnt in English and tested in every language of the study.
 
     Parameters
     ----------
@@ -154,10 +153,10 @@ TAGS = "POS Acc."
 def order_row_entries(
     sizes: BilingualConfig, spec: PretrainSpec, row: str, language: str
 ) -> list[TableEntry]:
-    """Table entries of a row of Table 4 of Dufter & Schütze (2020): order by a model's alignment.
+    """Numbers of a language in Table 4 of Dufter & Schütze (2020): its word order against English.
 
-    In the microworld, whose true alignment is known, also the true order, the quality of the
-    model's alignment, and POS accuracy.
+    Order is measured with words aligned by a model. In the microworld, whose true alignment is
+    known, also the true order, the quality of the model's alignment, and POS accuracy.
 
     Parameters
     ----------
@@ -207,9 +206,10 @@ def order_row_entries(
 
 
 def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """Table entries of Table 4 of Dufter & Schütze (2020) for one model: word order and transfer.
+    """Numbers of Table 4 of Dufter & Schütze (2020) for one model: word order and transfer.
 
-    Transfer is accuracy in NLI and POS tagging, with baselines.
+    A row is a language (`de`) or a baseline in it (`untrained | de`); columns are the distance from
+    English in word order, and accuracy in NLI and POS tagging.
 
     Parameters
     ----------
@@ -229,14 +229,14 @@ def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
         return []
 
     spec = multilingual_spec(sizes, seed)
+    untrained = untrained_spec(spec)
     nli_runs = (nli_spec(sizes, spec, "en", languages[1:]),)
     table_entries = []
 
     for language in languages:
-        table_entries += order_row_entries(sizes, spec, language, language)
-        table_entries += order_row_entries(
-            sizes, untrained_spec(spec), f"untrained | {language}", language
-        )
+        untrained_row = f"untrained | {language}"
+        table_entries += order_row_entries(sizes, spec, row=language, language=language)
+        table_entries += order_row_entries(sizes, untrained, row=untrained_row, language=language)
         metric_of_row = {language: "accuracy", f"majority class | {language}": "majority"}
         for row, metric in metric_of_row.items():
             entry = TableEntry(
@@ -298,7 +298,8 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
 
     results = []
     for name, with_english in product(names, (False, True)):
-        # English, the source, agrees fully with its own order: it can make a correlation alone
+        # English, the source, agrees fully with its own order: this point alone can make a
+        # correlation
         rows = [row for row in languages if with_english or row != "en"]
         pair = numbers.loc[rows, [order, name]].dropna()
         is_constant = pair.nunique().min() < 2
@@ -317,9 +318,10 @@ SCORES = ("root", "coefficient", "share")
 
 
 def external_order_entries(folder: str, sentences: int = 2500) -> list[TableEntry]:
-    """Table entries of word order by an external checkpoint's alignment: Kendall's tau to English.
+    """Word order of languages against English, with words aligned by an external checkpoint.
 
-    One row for each language of XNLI in the data folder, beside English.
+    Numbers of a table of ours: a row for each language of XNLI in the data folder, a column for
+    each normalisation of Kendall's tau distance.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRONT', 'SINGLE', 'TITLES', 'SNAPSHOTS', 'SHOWN', 'COLUMNS', 'N_SEEDS', 'permuted_languages', 'frequency_languages',
-           'model_spec', 'select_rows', 'cells', 'grid']
+           'model_spec', 'select_rows', 'cells', 'curve_entries', 'grid']
 
 # %% ../../nbs/18_emergence.ipynb #9097883d
 from dataclasses import replace
@@ -43,23 +43,7 @@ N_SEEDS = {"front": 3, "single": 1}
 
 
 def permuted_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining with every sentence of both languages permuted, each with its own random
-    draws.
-
-    Parameters
-    ----------
-    spec : PretrainSpec
-        Pretraining run of the model.
-    """
-    languages = [
-        replace(language, transforms=(*language.transforms, f"permute(1,{number})"))
-        for number, language in enumerate(spec.languages)
-    ]
-    return replace(spec, languages=tuple(languages))
-
-
-def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining on words drawn from the text's word frequencies, anew for each language.
+    """The pretraining run with the subwords of every sentence permuted, in each language otherwise.
 
     Parameters
     ----------
@@ -68,18 +52,34 @@ def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
     """
     languages = []
     for number, language in enumerate(spec.languages):
+        permutation = f"permute(1,{number})"  # all of its subwords; the number is the seed
+        languages.append(replace(language, transforms=(*language.transforms, permutation)))
+    return replace(spec, languages=tuple(languages))
+
+
+def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
+    """The pretraining run on words drawn by their frequency in the text, anew for each language.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
+    languages = []
+    for number, language in enumerate(spec.languages):
+        # the number is the seed of the draws
         corpus = replace(language.corpus, transforms=(f"unigram({number})",))
         languages.append(replace(language, corpus=corpus))
     return replace(spec, languages=tuple(languages))
 
 
 def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """Pretraining of the model behind a row, with snapshots along training.
+    """Pretraining of a variant of Dufter & Schütze's (2020) model, with snapshots along training.
 
     Parameters
     ----------
     row : str
-        Label of the row, a key of `TITLES`, such as `3 inv-order`.
+        Label of the variant in tables, such as `3 inv-order`.
     sizes : LaboratoryConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
@@ -106,25 +106,28 @@ def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/18_emergence.ipynb #a4fddefa
 def select_rows(rows: str) -> list[str]:
-    """Labels of the rows that the notebook's parameter `rows` names.
+    """Labels of the models (rows of the table) that the notebook's parameter `rows` names.
 
     Parameters
     ----------
     rows : str
-        `front`, `all`, or first words of row labels with commas between.
+        `front` (the three shown first), `all`, or first words of labels with commas between, such
+        as `0,3`.
 
     Returns
     -------
     list[str]
-        Labels, keys of `TITLES`.
+        Labels, such as `3 inv-order`.
 
     Raises
     ------
     InputError
         If there is no such row.
     """
-    if rows in ("front", "all"):
-        return list(FRONT if rows == "front" else TITLES)
+    if rows == "front":
+        return list(FRONT)
+    if rows == "all":
+        return list(TITLES)
 
     # a row is named by its label, or by the identifier that it begins with: "3" of "3 inv-order"
     selected = []
@@ -146,10 +149,10 @@ def cells(
     languages: str = "",
     own: str = "",
 ) -> list[TableEntry]:
-    """Table entries of word translation at layer 0, at several points of training and at its end.
+    """Learning curves of word translation at layer 0: a number for each model and training step.
 
-    A row is a variant of the model (`3 inv-order`), a column a score of translation between
-    English and Fake-English, its copy; an entry is one point of one model's learning curve.
+    They are written as a table. A row is a variant of the model, such as `3 inv-order`, a column a
+    score of translation between English and Fake-English, its copy, such as `Layer 0 Trans. τ`.
 
     Parameters
     ----------
@@ -169,7 +172,8 @@ def cells(
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        Each is one point of one model's curve: its row, column and seed, the run that measures it,
+        and the names of that run's metrics for the score and the training step.
 
     Raises
     ------
@@ -179,27 +183,50 @@ def cells(
     sizes = laboratory_config(scale, corpus, languages, own)
     table_entries = []
     for row in select_rows(rows):
-        # the rows shown first have more seeds than those that change one thing
-        n_seeds = N_SEEDS["front" if row in FRONT else "single"]
-        for seed in choose_seeds(seeds, 1 if scale == "smoke" else n_seeds, SEEDS):
+        # the models shown first have more seeds than those that change one thing
+        default_seeds = N_SEEDS["front"] if row in FRONT else N_SEEDS["single"]
+        if scale == "smoke":
+            default_seeds = 1
+        for seed in choose_seeds(seeds, default_seeds, SEEDS):
             spec = model_spec(row, sizes, seed)
+            table_entries += curve_entries(row, spec)
+    return table_entries
 
-            # points of the curve that the model has snapshots of, in percent of the training
-            # steps; None is the end
-            points = [point for point in SHOWN if point in spec.snapshots]
-            for percent, (column, metric) in product((*points, None), COLUMNS.items()):
-                run = TranslationSpec(spec, percent)
-                entry = TableEntry(
-                    paper=OURS,
-                    table="training",
-                    row=row,
-                    column=column,
-                    seed=seed,
-                    runs=(run,),
-                    metric=metric,
-                    step="step",  # the run's metric that says where on the curve it stands
-                )
-                table_entries.append(entry)
+
+def curve_entries(row: str, spec: PretrainSpec) -> list[TableEntry]:
+    """Learning curves of one model: word translation at its snapshots and at the end of training.
+
+    Parameters
+    ----------
+    row : str
+        Label of the model, such as `3 inv-order`.
+    spec : PretrainSpec
+        Its pretraining run.
+
+    Returns
+    -------
+    list[TableEntry]
+        Each is one point of a curve: its row, column and seed, the run that measures it, and the
+        names of that run's metrics for the score and the training step.
+    """
+    # percent of the training steps, where the model has a snapshot; None is the end
+    points = [percent for percent in SHOWN if percent in spec.snapshots]
+    points.append(None)
+
+    table_entries = []
+    for percent, (column, metric) in product(points, COLUMNS.items()):
+        run = TranslationSpec(spec, percent)
+        entry = TableEntry(
+            paper=OURS,
+            table="training",
+            row=row,
+            column=column,
+            seed=spec.seed,
+            runs=(run,),
+            metric=metric,
+            step="step",  # the run's metric that says where on the curve it stands
+        )
+        table_entries.append(entry)
     return table_entries
 
 

@@ -6,11 +6,12 @@
 __all__ = ['PAPER', 'COLUMNS', 'CEILING', 'BASELINE_ROWS', 'script_transforms', 'language_corpus', 'joint_vocabulary',
            'unigram_transforms', 'bbert_spec', 'bbert_spec_with_overlap', 'untrained_spec', 'source_only_spec',
            'text_transforms', 'labelled_split', 'nli_test_sets', 'nli_spec', 'nli_baselines_spec', 'ner_specs',
-           'retrieval_spec', 'evaluation_entries', 'nli_baseline_entries', 'baseline_entries', 'strongest_baseline',
-           'load_study_config']
+           'retrieval_spec', 'ScoreColumns', 'evaluation_entries', 'nli_baseline_entries', 'baseline_entries',
+           'strongest_baseline', 'load_study_config']
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #d867e5d9
 from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -85,8 +86,10 @@ def joint_vocabulary(
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #60f4ec04
 def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:
-    """The text transforms that leave nothing but word frequencies: words are cut and redrawn
-    before the script is applied.
+    """The text transforms of a language, with one more that leaves nothing but word frequencies.
+
+    `("cut_words", "unicode_shift")` becomes `("cut_words", "unigram", "unicode_shift")`: words are
+    drawn from the text's unigram distribution, then their characters are shifted.
 
     Parameters
     ----------
@@ -157,8 +160,10 @@ def bbert_spec_with_overlap(sizes: BilingualConfig, share: float, seed: int) -> 
     """
     english = language_corpus(sizes, "en")
     languages = Language("enfake", english, (f"enfake({share:g},{seed})",)), Language("en", english)
+    # English subwords alone are half of a bilingual vocabulary: the copy's shifted ids double it
     tokenizer = TokenizerSpec(english, sizes.pieces // 2, sizes.kind)
-    return PretrainSpec(languages, tokenizer, *sizes.base, seed=seed, **sizes.switches)
+    shape, training = sizes.base  # the encoder's size, and its schedule
+    return PretrainSpec(languages, tokenizer, shape, training, seed=seed, **sizes.switches)
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #be83c613
 def untrained_spec(
@@ -259,8 +264,10 @@ def nli_test_sets(
         (Premises, hypotheses) of each test set.
     """
     tests = {l: labelled_split(sizes, spec, "nli", l, "test") for l in (source, *targets)}
-    crossed = (tests[source], tests[targets[0]]), (tests[targets[0]], tests[source])
-    return *((t, t) for t in tests.values()), *crossed
+    same_language = [(records, records) for records in tests.values()]
+    # XNLI is parallel: a premise may be paired with its hypothesis in another language
+    first, second = tests[source], tests[targets[0]]
+    return (*same_language, (first, second), (second, first))
 
 
 def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -> NliSpec:
@@ -282,14 +289,16 @@ def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -
     dev = labelled_split(sizes, spec, "nli", source, "dev")
     tests = nli_test_sets(sizes, spec, source, targets)
     settings = sizes.fine_tuning
-    return NliSpec(spec, train, tests, settings, spec.seed, dev if settings.patience else None)
+    if not settings.patience:
+        dev = None  # without early stopping, the development set is not read
+    return NliSpec(spec, train, tests, settings, spec.seed, dev)
 
 
 def nli_baselines_spec(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, targets
 ) -> NliFloorsSpec:
-    """NLI baselines that see no lexicon: what sentence lengths and set differences of the same
-    pairs give away.
+    """NLI baselines that recognise no word: classifiers of lengths and of how many words the premise
+    and the hypothesis do not share, on the same pairs as `nli_spec`.
 
     Parameters
     ----------
@@ -302,8 +311,10 @@ def nli_baselines_spec(
     targets : sequence of str
         Target languages.
     """
+    train = labelled_split(sizes, spec, "nli", source, "train")
     tests = nli_test_sets(sizes, spec, source, targets)
-    return NliFloorsSpec(labelled_split(sizes, spec, "nli", source, "train"), tests, tests[0][0])
+    source_test, _ = tests[0]  # premises in the source language; its lexicon gives a ceiling
+    return NliFloorsSpec(train, tests, source_test)
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #a139244a
 def ner_specs(
@@ -325,7 +336,8 @@ def ner_specs(
     Returns
     -------
     tuple[NerSpec, ...]
-        `sizes.taggers` of them, with seeds that no other model's taggers share.
+        `sizes.taggers` of them, with seeds that no other model's taggers share: model 2 of three
+        taggers each has tagger seeds 6, 7 and 8.
     """
     train = labelled_split(sizes, spec, "ner", source, "train")
     dev = labelled_split(sizes, spec, "ner", source, "dev")
@@ -359,14 +371,22 @@ def retrieval_spec(
     return MeasureSpec(
         spec,
         dev_corpus(source),
-        words="none",
+        words="none",  # no word retrieval
         sentences=sizes.measured,
         other=dev_corpus(target),
         pair=(source, target),
     )
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #02e41fae
-COLUMNS = ("XNLI Accuracy", "NER F1-Score", "Retrieval ρ")
+class ScoreColumns(NamedTuple):
+    """Labels of the columns that show a model's three scores; an empty label leaves one out."""
+
+    accuracy: str = ""  # of NLI
+    f1: str = ""  # of NER
+    retrieval: str = ""  # of parallel sentences
+
+
+COLUMNS = ScoreColumns(accuracy="XNLI Accuracy", f1="NER F1-Score", retrieval="Retrieval ρ")
 
 
 def evaluation_entries(
@@ -376,12 +396,13 @@ def evaluation_entries(
     spec: PretrainSpec,
     pair,
     target: str,
-    columns=COLUMNS,
-    minus: str = "",
+    columns: ScoreColumns = COLUMNS,
+    delta_from: str = "",
     paper: str = "",
 ) -> list[TableEntry]:
-    """Table entries of a row: NLI accuracy and NER F1 in percent, and sentence retrieval ρ.
+    """A model's scores in a language, as a row of K et al.'s (2020) tables.
 
+    NLI accuracy and NER F1 (means over seeds of the tagger) in percent, and sentence retrieval ρ.
     All languages of the pair are tested by the same runs, so that rows and tables share them.
 
     Parameters
@@ -389,7 +410,7 @@ def evaluation_entries(
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table, such as `table1`.
     row : str
         Label of the row, such as `enfake-es | enfake | es` (model, source, target).
     spec : PretrainSpec
@@ -398,11 +419,11 @@ def evaluation_entries(
         Languages of the model, the source first.
     target : str
         Language that the row is about.
-    columns : tuple of str
-        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out,
-        as in `("XNLI Δ", "NER Δ", "")`.
-    minus : str, optional
-        A language for a Δ: the entries are its value less the target's. Empty for none.
+    columns : ScoreColumns, optional
+        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
+    delta_from : str, optional
+        Of a row of Δ the source language: each score is that in `delta_from` less that in the
+        target. Empty for the score in the target itself.
     paper : str, optional
         Name of the paper that the entries are compared with; by default `reference_paper`.
 
@@ -416,10 +437,12 @@ def evaluation_entries(
     paper = paper or reference_paper(sizes)
     table_entries = []
 
-    def add_score(column, runs, metric_of):
-        # a Δ is the score in the language `minus`, less the score in the target
-        metric = metric_of(minus or target)
-        subtracted = metric_of(target) if minus else ""
+    def add_score(column, runs, template):
+        # template: metric of a run, with places for the language, such as `f1 {0}`
+        metric = template.format(target)
+        subtracted = ""
+        if delta_from:
+            metric, subtracted = template.format(delta_from), metric
         entry = TableEntry(
             paper=paper,
             table=table,
@@ -428,7 +451,7 @@ def evaluation_entries(
             seed=spec.seed,
             runs=runs,
             metric=metric,
-            unit=100.0,
+            unit=100.0,  # percent
             minus=subtracted,
         )
         table_entries.append(entry)
@@ -436,13 +459,12 @@ def evaluation_entries(
     if accuracy_column:
         nli_run = nli_spec(sizes, spec, source, targets)
         # `accuracy es|es`: premise and hypothesis are both Spanish
-        add_score(accuracy_column, (nli_run,), lambda language: f"accuracy {language}|{language}")
+        add_score(accuracy_column, (nli_run,), "accuracy {0}|{0}")
     if f1_column:
-        ner_runs = ner_specs(sizes, spec, source, targets)
-        add_score(f1_column, ner_runs, lambda language: f"f1 {language}")
+        add_score(f1_column, ner_specs(sizes, spec, source, targets), "f1 {0}")
 
     # retrieval is a measure of two languages: none of the source with itself, and no Δ
-    if rho_column and target != source and not minus:
+    if rho_column and target != source and not delta_from:
         run = retrieval_spec(sizes, spec, source, target)
         entry = TableEntry(
             paper=paper,
@@ -464,22 +486,22 @@ BASELINE_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING
 def nli_baseline_entries(
     paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str
 ) -> list[TableEntry]:
-    """Table entries of the NLI baselines that need no model, and of the ceiling.
+    """NLI accuracy in a language without a model: baselines, and a ceiling with the true lexicon.
 
-    The ceiling is given by the true lexicon.
+    Baselines classify pairs by features that show no word, such as lengths.
 
     Parameters
     ----------
     paper : str
-        Name of the paper that the entries are compared with.
+        Name of the paper that the numbers are compared with, such as `k2020`.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table, such as `table1`.
     column : str
-        Label of the column.
+        Label of the column, such as `XNLI Accuracy`.
     seed : int
-        Seed of the model.
+        Seed of the models that they stand beside.
     run : NliFloorsSpec
-        As of `nli_baselines_spec`.
+        The classifiers' run, as of `nli_baselines_spec`.
     target : str
         Target language.
 
@@ -488,8 +510,8 @@ def nli_baseline_entries(
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    # (row, name of the run's metric); the ceiling is English with its true lexicon
-    source = run.said.language
+    source = run.said.language  # the language whose true lexicon gives the ceiling
+    # (row, name of the run's metric), such as (`... | enfake | es`, `... es|es`)
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
     rows.append((f"{CEILING} | {source} | {target}", f"{CEILING} {source}|{source}"))
     return [
@@ -508,24 +530,29 @@ def nli_baseline_entries(
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #24a42bb3
 def baseline_entries(
-    sizes: BilingualConfig, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = ""
+    sizes: BilingualConfig,
+    table: str,
+    pair,
+    base: PretrainSpec,
+    columns: ScoreColumns = COLUMNS,
+    paper: str = "",
 ) -> list[TableEntry]:
-    """Table entries of all baselines that a claim of transfer must exceed, for each target.
+    """Scores of all baselines that transfer to a target must exceed, for each target of a model.
 
-    They are the untrained model, one that never saw the target, the majority class and the
-    lexicon-free NLI baselines.
+    Each is a row of the table: the untrained model (`untrained | enfake | es`), one that never saw
+    the target, the majority class, and NLI classifiers that see no words.
 
     Parameters
     ----------
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table, such as `table1`.
     pair : sequence of str
         Languages of the model, the source first.
     base : PretrainSpec
         Pretraining run of the table's model, from which the baseline models differ in one thing.
-    columns : tuple of str
+    columns : ScoreColumns, optional
         Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
     paper : str, optional
         Name of the paper that the entries are compared with; by default `reference_paper`.
@@ -551,7 +578,7 @@ def baseline_entries(
                 sizes, table, row, spec, pair, target, columns, paper=paper
             )
         if not accuracy_column:
-            continue
+            continue  # the other baselines are of NLI
 
         # the majority class depends on the labels alone: any NLI run on these data measures it
         run = nli_spec(sizes, untrained_spec(base), source, targets)
@@ -577,12 +604,12 @@ def baseline_entries(
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #7dd31e07
 def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
-    """Highest mean among a target's baselines in a column; NaN if none was run.
+    """Highest score among a target's baselines in a column of a table; NaN if none was run.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        The table's numbers, means over seeds, in columns `row`, `column` and `value`.
     source : str
         Source language, in which tasks are learnt.
     target : str
@@ -590,16 +617,16 @@ def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str
     column : str
         Label of the column.
     """
-    pair = f"{source} | {target}"
-    names = "untrained", "never saw the target", *FLOORS
-    rows = [f"majority class | {target}", *(f"{name} | {pair}" for name in names)]
+    names = ("untrained", "never saw the target", *FLOORS)  # FLOORS: NLI classifiers without words
+    rows = [f"{name} | {source} | {target}" for name in names]
+    rows.append(f"majority class | {target}")
     return tidy[tidy.row.isin(rows) & (tidy.column == column)].value.max()
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #8f25e325
 def load_study_config(
     scale: str, corpus: str, seeds: int, languages: str = "", user_config=""
 ) -> BilingualConfig:
-    """Sizes of K et al.'s study (`experiments.scales`).
+    """Settings of K et al.'s (2020) study at a scale: data, model sizes, schedules and seeds.
 
     Parameters
     ----------
@@ -619,5 +646,5 @@ def load_study_config(
     InputError
         If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
-    choose_seeds(seeds, len(SEEDS))
+    choose_seeds(seeds, len(SEEDS))  # raises an error if there are fewer
     return bilingual_config(scale, corpus, languages, user_config)

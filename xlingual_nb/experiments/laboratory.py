@@ -23,16 +23,17 @@ from ..papers.published import MATCHED, published
 from ..text.sources import CorpusSpec
 
 # %% ../../nbs/07_laboratory.ipynb #9a53b7fe
+# how the ids of claims begin that are shown in notebooks 08 and 02
 ELSEWHERE = (
     "D-knn",
     "D-xnli",
     "D-word-order",
-)  # how the identifiers of claims begin that notebooks 08 and 02 have
+)
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about Tables 1, 2 or 10 or one of the figures, of models without
-    nearest-neighbour replacement.
+    """Whether a claim of the paper is shown in this notebook, not in those on knn-replace, XNLI or
+    word order.
 
     Parameters
     ----------
@@ -51,27 +52,28 @@ AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trai
 
 
 def table_rows(table: str) -> list[str]:
-    """Labels of the rows of a table or figure of Dufter & Schütze (2020) that are reproduced here.
+    """Labels of the models in a table or figure of Dufter & Schütze (2020) that are reproduced here.
 
     Parameters
     ----------
     table : str
-        `table1`, `table2`, `table10`, `figure5`, `figure6`, or a table at matched fit.
+        `table1`, `table2`, `table10`, `figure5` or `figure6`; or `table1-matched`,
+        `table2-matched`, of ours, whose models are trained until they fit their text alike.
 
     Returns
     -------
     list[str]
-        For the figures, the rows that they show; at matched fit, without the large encoder.
+        Such as `["0 original", "3 inv-order", ...]`; of the matched tables without the large
+        encoder.
     """
     if table == "figure6":
         return ["0 original", "15 overparam"]
     if table == "figure5":
         return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
 
-    # knn-replace is in notebook 08
-    left_out = ["knn-replace"]
+    left_out = ["knn-replace"]  # its rows are in notebook 08
     if table.endswith(MATCHED):
-        left_out.append("overparam")
+        left_out.append("overparam")  # the large encoder
     rows = published(PAPER, table).row.unique()
     return [row for row in rows if not any(name in row for name in left_out)]
 
@@ -90,7 +92,7 @@ SWITCHES = (
 
 
 def parse_row_label(row: str) -> tuple[str, set[str], float]:
-    """Identifier, switches and length of training that a row label of Dufter & Schütze states.
+    """Identifier, modifications and length of training that a row label of Dufter & Schütze states.
 
     Parameters
     ----------
@@ -100,13 +102,15 @@ def parse_row_label(row: str) -> tuple[str, set[str], float]:
     Returns
     -------
     tuple[str, set[str], float]
-        Identifier, switches, and epochs as a multiple of the usual 100.
+        Such as `("17", {"lang-pos", "no-random"}, 2.5)`: the last is the number of epochs as a
+        multiple of the usual 100.
 
     Raises
     ------
     InputError
         If the label has another form or names a switch that does not exist.
     """
+    # identifier, names with semicolons between, and perhaps the epochs
     match = re.fullmatch(r"(\w+) ([\w;-]+)(?: \((\d+) epochs\))?", row)
     if not match:
         raise InputError(
@@ -126,14 +130,15 @@ def parse_row_label(row: str) -> tuple[str, set[str], float]:
 def language_pair(
     train: CorpusSpec, switches: set[str], language: str = "en"
 ) -> tuple[Language, Language]:
-    """A language and its fake copy on one corpus, with the switches that are transforms of text.
+    """A language and its fake copy on one corpus, with a model's modifications of their text.
 
     Parameters
     ----------
     train : CorpusSpec
         Training text.
     switches : set[str]
-        Switches of the row (`parse_row_label`).
+        Modifications of the model, such as `{"no-parallel", "inv-order"}`; others than these two
+        do not concern the text.
     language : str, default 'en'
         Language code.
 
@@ -142,9 +147,12 @@ def language_pair(
     tuple[Language, Language]
         The language (English in the paper) and its copy (Fake-English).
     """
-    is_parallel = "no-parallel" not in switches
-    original_transforms = () if is_parallel else ("half(0)",)
-    copy_transforms = ("enfake",) if is_parallel else ("half(1)", "enfake")
+    original_transforms = ()
+    copy_transforms = ("enfake",)  # shifts the token ids
+    if "no-parallel" in switches:
+        # each has one half of the sentences
+        original_transforms = ("half(0)",)
+        copy_transforms = ("half(1)", "enfake")
     if "inv-order" in switches:
         copy_transforms += ("inv_order",)
     original = Language(language, train, original_transforms)
@@ -231,25 +239,36 @@ SEEDS = (0, 42, 43, *range(100, 197))  # Table 9 of Dufter & Schütze (2020) nam
 
 
 def select_rows(rows: str, parameter: str = "rows") -> set[str]:
-    """Identifiers of the rows that a notebook's parameter names.
+    """Identifiers of the models (rows of tables) that a notebook's parameter names.
 
     Parameters
     ----------
     rows : str
-        `all`, `small` (without the large encoder), or identifiers of rows with commas between.
+        `all`, `small` (without the large encoder), or identifiers with commas between: `0,3`.
     parameter : str, default 'rows'
         Name of the parameter, for the message.
+
+    Returns
+    -------
+    set[str]
+        Such as `{"0", "3"}`, of the rows `0 original` and `3 inv-order`.
 
     Raises
     ------
     InputError
         If there is no such row.
     """
-    labels = [*table_rows("table1"), *table_rows("table2"), *table_rows("table10")]
-    row_ids = {parse_row_label(label)[0] for label in labels}
+    row_ids = set()
+    for table in ("table1", "table2", "table10"):
+        for label in table_rows(table):
+            ident, _, _ = parse_row_label(label)
+            row_ids.add(ident)
 
-    groups = {"all": row_ids, "small": row_ids - set(LARGE)}
-    requested = groups[rows] if rows in groups else {r.strip() for r in rows.split(",")}
+    if rows == "all":
+        return row_ids
+    if rows == "small":
+        return row_ids - set(LARGE)
+    requested = {name.strip() for name in rows.split(",")}
 
     if unknown := sorted(requested - row_ids):
         raise InputError(
@@ -262,19 +281,19 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
 def row_entries(
     table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
 ) -> list[TableEntry]:
-    """Table entries of a row for one seed: a column each.
+    """Measures of one model, as a row of a table or figure of Dufter & Schütze (2020): a column each.
 
-    Of the learning curves (`figure6`), every snapshot; of `figure5`, the diagonal of the matrix of
-    position similarities.
+    Of the learning curves (`figure6`), at every snapshot; of `figure5`, the diagonal of the matrix
+    of position similarities instead.
 
     Parameters
     ----------
     table : str
-        Name of the table, such as `table4`.
+        Name of the table or figure, such as `table1`.
     row : str
-        Label of the row.
+        Label of the row, such as `3 inv-order`.
     measure : MeasureSpec
-        Measure of the model.
+        Run that measures the model.
     paper : str, optional
         Name of the paper that the entries are compared with.
     columns : dict[str, str]
@@ -319,10 +338,10 @@ def cells(
     languages: str = "",
     own="",
 ) -> list[TableEntry]:
-    """Table entries of Tables 1, 2 and 10 and Figures 5 and 6 of Dufter & Schütze (2020).
+    """All numbers of Tables 1, 2, 10 and Figures 5, 6 of Dufter & Schütze (2020), with their runs.
 
-    A row is a variant of the model, such as `3 inv-order`. Also of Tables 1 and 2 with rows
-    trained until they fit their text alike.
+    A row is a variant of the model, such as `3 inv-order`, a column a measure, such as µ. Tables 1
+    and 2 are there once more with models that are trained until they fit their text alike.
 
     Parameters
     ----------
@@ -355,7 +374,7 @@ def cells(
     sizes = laboratory_config(scale, corpus, languages, own)
     row_ids = select_rows(rows)
     if sizes.longer:
-        # rows by identifier, such as {"3": 2.0}: an unknown one is an error
+        # how much longer rows train, such as {"3": 2.0}: an unknown row is an error
         select_rows(",".join(sizes.longer), "longer")
     check_choice("reading", reading, ("paper", "released"))
 
@@ -375,7 +394,7 @@ def cells(
         columns = COLUMNS | LENGTH if is_matched_fit else COLUMNS
 
         for row in table_rows(table):
-            ident = parse_row_label(row)[0]
+            ident, _, _ = parse_row_label(row)
             if ident not in row_ids:
                 continue
             longer = sizes.longer.get(ident, 1) if is_matched_fit else 1
@@ -388,18 +407,20 @@ def cells(
 
 
 def default_seeds(sizes: LaboratoryConfig, ident: str) -> int:
-    """Number of seeds that a row gets at a scale: the central rows most, the others fewest.
+    """Number of seeds of a model at a scale, which differs for three groups of models.
 
     Parameters
     ----------
     sizes : LaboratoryConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     ident : str
-        Identifier of the row.
+        Identifier of the model's row, such as `3` of `3 inv-order`.
     """
     if ident in CENTRAL:
         return sizes.seeds.central
-    return sizes.seeds.single if ident in SINGLE else sizes.seeds.rest
+    if ident in SINGLE:  # with a single modification
+        return sizes.seeds.single
+    return sizes.seeds.rest
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
 def grid(

@@ -40,7 +40,7 @@ MAJORITY = "majority class"
 
 
 def middle_layer(spec) -> int:
-    """The layer at the relative height of the sixth of twelve.
+    """The layer in the middle of an encoder: the sixth of twelve, at the same relative height.
 
     Parameters
     ----------
@@ -61,13 +61,15 @@ def fine_tuning_above(sizes: JointConfig, frozen: int) -> FineTuning:
         Number of frozen blocks; 0 fine-tunes everything.
     """
     settings = sizes.shifts.fine_tuning
-    return replace(settings, frozen="embeddings", frozen_layers=frozen) if frozen else settings
+    if frozen:
+        return replace(settings, frozen="embeddings", frozen_layers=frozen)
+    return settings
 
 
 def shifted_nli_spec(
     sizes: JointConfig, spec, frozen: int, layer: int, seed: int
 ) -> ShiftedNliSpec:
-    """NLI with the target languages shifted to English at a layer (Liu et al. 2020b, section 4.3).
+    """Run of NLI with target languages shifted to English at a layer (Liu et al. 2020b, section 4.3).
 
     Learnt in English, tested in English and the languages of Liu et al.'s (2020b) Table 4.
 
@@ -108,9 +110,9 @@ SHIFT_METRICS = {
 def table4_row(
     sizes: JointConfig, label: str, seed: int, run, name: str, english: bool = True
 ) -> list[TableEntry]:
-    """Table entries of a row of Table 4 of Liu et al. (2020b), in percent.
+    """Accuracies in a row of Table 4 of Liu et al. (2020b), in percent.
 
-    They are English, each target, and the mean of the targets.
+    Columns are English, each target, and the mean of the targets.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ def table4_row(
     seed : int
         Seed of the model.
     run : run spec
-        Run that the entries read their numbers from.
+        Run of NLI that measures them all.
     name : str
         Name of the run's metric, with `{}` for the language: `shift {} accuracy`.
     english : bool, default True
@@ -153,7 +155,9 @@ def table4_row(
 
 
 def shift_weight_entries(sizes: JointConfig, label: str, run) -> list[TableEntry]:
-    """Table entries of the weight of the shift that was selected for each target.
+    """Weights of the shift that were selected on development data: a row of Table 4, a target each.
+
+    Of Liu et al. (2020b).
 
     Parameters
     ----------
@@ -162,7 +166,7 @@ def shift_weight_entries(sizes: JointConfig, label: str, run) -> list[TableEntry
     label : str
         Label of the row, such as `shifting weight`.
     run : run spec
-        Run that the entries read their numbers from.
+        Run of NLI that selects them.
 
     Returns
     -------
@@ -185,16 +189,19 @@ def shift_weight_entries(sizes: JointConfig, label: str, run) -> list[TableEntry
 
 
 def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
-    """Table entries of one way to fine-tune, without and with the shift.
+    """Accuracies of a model fine-tuned one way, without and with the shift: two rows of Table 4.
+
+    Of Liu et al. (2020b), such as `finetune all layers` and `finetune all layers + MDS` (mean
+    difference shift).
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     name : str
-        Label of the way.
+        Label of the first row.
     run : run spec
-        Run that the entries read their numbers from.
+        Run of NLI that measures both.
 
     Returns
     -------
@@ -202,13 +209,18 @@ def fine_tuning_rows(sizes: JointConfig, name: str, run) -> list[TableEntry]:
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = table4_row(sizes, name, run.seed, run, "plain {}")
-    return table_entries + table4_row(
+    # English is not shifted to itself
+    table_entries += table4_row(
         sizes, f"{name} + MDS", run.seed, run, SHIFT_METRICS["+ MDS"], english=False
     )
+    return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #232758ab
 def table4_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of Table 4 of Liu et al. (2020b): XNLI with mean difference shift.
+    """Numbers of Table 4 of Liu et al. (2020b), for one model: XNLI with mean difference shift.
+
+    A row is a way to fine-tune, with or without the shift (`+ MDS`), or a baseline; a column a
+    language.
 
     Parameters
     ----------
@@ -227,12 +239,13 @@ def table4_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     entries = []
 
     # the upper half of the table: all layers are fine-tuned, and shifted in the middle
-    full_run = shifted_nli_spec(sizes, spec, 0, layer, seed)
+    full_run = shifted_nli_spec(sizes, spec, frozen=0, layer=layer, seed=seed)
     entries += fine_tuning_rows(sizes, ALL, full_run)
     entries += shift_weight_entries(sizes, "all layers, shifting weight", full_run)
 
-    # the lower half: the layers below stay as they are, so that the shift meets what it was made of
-    upper_run = shifted_nli_spec(sizes, spec, layer, layer, seed)
+    # the lower half: layers below the shift are frozen, so that it is applied to vectors like those
+    # that it was estimated on
+    upper_run = shifted_nli_spec(sizes, spec, frozen=layer, layer=layer, seed=seed)
     entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
     entries += shift_weight_entries(sizes, "shifting weight", upper_run)
     for label, name in SHIFT_METRICS.items():
@@ -241,12 +254,15 @@ def table4_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
             entries += table4_row(sizes, label, seed, upper_run, name, english=False)
 
     # baselines: an untrained encoder, the majority class, and what needs no lexicon
-    untrained_run = shifted_nli_spec(sizes, untrained_spec(spec), layer, layer, seed)
+    untrained_run = shifted_nli_spec(
+        sizes, untrained_spec(spec), frozen=layer, layer=layer, seed=seed
+    )
     entries += fine_tuning_rows(sizes, "untrained", untrained_run)
     entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
-    # it takes pairs (premises, hypotheses) of records: here both in one language
+    # classifiers that recognise no word; they take (premises, hypotheses), here of one language
     tests = tuple((test, test) for _, test in upper_run.tests)
-    lexicon_free_run = NliFloorsSpec(upper_run.train, tests, tests[0][0])
+    english_test, _ = tests[0]
+    lexicon_free_run = NliFloorsSpec(upper_run.train, tests, english_test)
     for name in FLOORS:
         metric = name + " {0}|{0}"  # premise and hypothesis in the same language
         entries += table4_row(sizes, name, seed, lexicon_free_run, metric)
@@ -258,7 +274,7 @@ COUNTED = {"converted": "converted", "gold": "gold", "gold open": "gold open", "
 
 
 def mean_estimation_text(sizes: JointConfig, language: str, parallel: bool):
-    """Text that a language's mean vector is estimated on.
+    """Spec of the text that a language's mean vector is estimated on.
 
     Parameters
     ----------
@@ -273,6 +289,7 @@ def mean_estimation_text(sizes: JointConfig, language: str, parallel: bool):
     -------
     CorpusSpec
     """
+    # the microworld draws sentences by a seed: the same for all languages, or one for each
     seed = "means" if parallel else f"means {language}"
     return liu2020_common.text_spec(sizes, language, max(sizes.shifts.few), "dev", seed=seed)
 
@@ -280,7 +297,7 @@ def mean_estimation_text(sizes: JointConfig, language: str, parallel: bool):
 def few_sentence_shift_spec(
     sizes: JointConfig, spec, target: str, sentences: int, parallel: bool
 ) -> ShiftSpec:
-    """Token translation from English, by mean vectors that are estimated on a few sentences.
+    """Run of token translation from English, with mean vectors estimated on a few sentences.
 
     Parameters
     ----------
@@ -297,18 +314,21 @@ def few_sentence_shift_spec(
     """
     means = tuple(mean_estimation_text(sizes, l, parallel) for l in (SOURCE, target))
 
-    # the depth of layer 10 of 12, as in Liu et al. (2020b, Table 1)
-    options = dict(
+    return translation_spec(
+        sizes,
+        spec,
+        "en-xx",
+        target,
+        # the depth of layer 10 of 12, as in Liu et al. (2020b, Table 1)
         layers=(scale_layer(10, spec.shape.layers),),
         alphas=(1.0,),
         means=means,
         estimated=sentences,
     )
-    return translation_spec(sizes, spec, "en-xx", target, **options)
 
 
 def few_sentence_label(sentences: int, parallel: bool) -> str:
-    """Label of a row: the number of sentences, parallel or not.
+    """Label of a row: `en-xx | 8 sentences, parallel | mean`.
 
     Parameters
     ----------
@@ -317,15 +337,15 @@ def few_sentence_label(sentences: int, parallel: bool) -> str:
     parallel : bool
         All languages have the same sentences; else each its own.
     """
-    return shift_label(
-        "en-xx", f"{sentences} sentences, {'parallel' if parallel else 'not parallel'}"
-    )
+    kind = "parallel" if parallel else "not parallel"
+    return shift_label("en-xx", f"{sentences} sentences, {kind}")
 
 
 def few_sentence_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of shifts whose means are estimated on a few sentences; mean over the targets.
+    """Scores of token translation with means estimated on a few sentences: a table of ours, `few`.
 
-    None outside the microworld, which alone has as many parallel sentences as are wanted.
+    A row is a number of sentences, parallel or not; numbers are means over the targets. None
+    outside the microworld, which alone has as many parallel sentences as are wanted.
 
     Parameters
     ----------
@@ -348,19 +368,19 @@ def few_sentence_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     paper = shift_paper(sizes)
     table_entries = []
 
-    for parallel, n in product((True, False), sizes.shifts.few):
-        row = few_sentence_label(n, parallel)
+    for parallel, n_sentences in product((True, False), sizes.shifts.few):
+        # a run for each target: the entry is their mean
         runs = tuple(
-            few_sentence_shift_spec(sizes, spec, t, n, parallel) for t in sizes.shifts.targets
+            few_sentence_shift_spec(sizes, spec, target, n_sentences, parallel)
+            for target in sizes.shifts.targets
         )
 
         for column, name in COUNTED.items():
             metric = shift_metric(layer, 1.0, name)
-            # a run for each target: the entry is their mean
             entry = TableEntry(
                 paper=paper,
                 table=FEW_SENTENCES,
-                row=row,
+                row=few_sentence_label(n_sentences, parallel),
                 column=column,
                 seed=seed,
                 runs=runs,

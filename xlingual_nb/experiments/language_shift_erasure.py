@@ -36,7 +36,7 @@ CHANCE = "chance"
 
 
 def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpec:
-    """Verses that a pretrained encoder is tested on: one book of the Bible for each seed.
+    """Spec of the verses that a pretrained encoder is tested on: one book of the Bible for each seed.
 
     The encoder's weights are the same for every seed, so the text is what varies.
 
@@ -56,19 +56,22 @@ def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpe
     """
     spec = corpus_spec(sizes, language, "test")
     parameters = dict(spec.parameters)
-    books = parameters["books"].split(",")
+    books = parameters["books"].split(",")  # such as MAT,MRK,LUK
     require(
         seed < len(books),
         f"{sizes.scale}.{sizes.corpus}.text.test names {len(books)} books, one a seed: give a book "
         f"more, or {len(books)} seeds",
     )
 
-    return replace(spec, parameters=tuple((parameters | {"books": books[seed]}).items()))
+    parameters["books"] = books[seed]
+    return replace(spec, parameters=tuple(parameters.items()))
 
 
 def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
-    """Erasure of language identity for English and the targets, measured on parallel sentences;
-    for a pretrained encoder on `evaluation_verses`.
+    """Run that erases language identity from a model's vectors, and measures what is left.
+
+    Of parallel sentences in English and the targets, at the layer two thirds up; for a pretrained
+    encoder they are verses of the Bible.
 
     Parameters
     ----------
@@ -79,7 +82,7 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
     """
     languages = (SOURCE, *sizes.shifts.targets)
     layer = liu2020_common.two_thirds_layer(spec)
-    if sizes.checkpoint:
+    if sizes.checkpoint:  # a pretrained encoder
         texts = [evaluation_verses(sizes, l, spec.seed) for l in languages]
     else:
         texts = [parallel_text(sizes, l) for l in languages]
@@ -87,33 +90,33 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
 
 
 def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
-    """Table entries of one way of erasing language identity from a model's vectors.
+    """What is left once language identity is erased from a model's vectors one way: a row.
 
-    Retrieval and word translation (means over targets), and language identification from the
-    vectors' means and from their spread, two thirds up the encoder.
+    Of our table `identity`. Columns are sentence retrieval and word translation (means over
+    targets), and language identification from the vectors' means and from their spread.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
-        Label of the row.
+        Label of the row, such as `centred` or `untrained, centred`.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, such as `centred` or `whitened`.
+        Way of erasing language identity, such as `centred` (means subtracted) or `whitened`.
 
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = identity_spec(sizes, spec)
     # metrics of the run are named `layer 8 centred retrieval es`
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
     targets = sizes.shifts.targets
 
-    def mean_of(name):
+    def mean_of(name):  # over the targets
         return mean_of_metrics(tuple(f"{prefix} {name} {t}" for t in targets))
 
     metrics = {"Retrieval ρ": mean_of("retrieval")}
@@ -139,9 +142,10 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
 
 
 def identity_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of every way of erasing language identity: what is left of retrieval.
+    """What is left of retrieval and language identification, for every way of erasing language.
 
-    Of the model and its untrained encoder; of our own model in the microworld alone.
+    Numbers of our table `identity`: a row is a way of erasing, for the model (`centred`) or its
+    untrained encoder (`untrained, centred`). Of our own model in the microworld alone.
 
     Parameters
     ----------
@@ -165,11 +169,11 @@ def identity_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
         table_entries += identity_rows(sizes, erasure, spec, erasure)
         table_entries += identity_rows(sizes, f"untrained, {erasure}", untrained, erasure)
 
-    # chance depends on the number of languages alone: the first row's runs measure it
+    # chance of language identification depends on the number of languages alone: the first row's
+    # run measures it
     chance = []
     for entry in table_entries:
         if entry.row == WAYS_OUT[0] and "Language id" in entry.column:
-            # entries of the same run, whose metric `chance` they read
             chance.append(replace(entry, row=CHANCE, metric="chance"))
     return table_entries + chance
 
@@ -179,17 +183,17 @@ BY_CLASS = "classes"
 
 @cache
 def mean_of_known_metrics(names: tuple[str, ...]):
-    """Reads the mean of several metrics from a run, of those that it has; NaN where it has none.
+    """A function that reads the mean of several metrics from a run, for `TableEntry.metric`.
 
     Parameters
     ----------
     names : tuple of str
-        Names of the metrics.
+        Names of the metrics, of which the run may lack some.
 
     Returns
     -------
     callable
-        Maps a run's metrics to a number.
+        Maps a run's metrics, by name, to the mean of those that it has; NaN where it has none.
     """
 
     def mean(values):
@@ -200,54 +204,53 @@ def mean_of_known_metrics(names: tuple[str, ...]):
 
 
 def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
-    """Table entries of one way of erasing language identity: word translation by part of speech.
+    """Word translation by part of speech once language identity is erased one way: a row.
 
-    Means over the targets that have words of the class.
+    Of our table `classes`; a column is a part of speech, with the mean over the targets that have
+    words of it.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
-        Label of the row.
+        Label of the row, such as `centred` or `untrained, centred`.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, such as `centred` or `whitened`.
+        Way of erasing language identity, such as `centred` (means subtracted) or `whitened`.
 
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
     run = IdentityClassesSpec(identity_spec(sizes, spec))
     # metrics of the run are named `layer 8 centred es Noun`
     prefix = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
-    paper = shift_paper(sizes)
+    targets = sizes.shifts.targets
 
-    def mean_of(name):
-        return mean_of_known_metrics(
-            tuple(f"{prefix} {target} {name}" for target in sizes.shifts.targets)
-        )
-
-    return [
-        TableEntry(
-            paper=paper,
+    table_entries = []
+    for part_of_speech in CLASSES:
+        metrics = tuple(f"{prefix} {target} {part_of_speech}" for target in targets)
+        entry = TableEntry(
+            paper=shift_paper(sizes),
             table=BY_CLASS,
             row=label,
-            column=name,
+            column=part_of_speech,
             seed=spec.seed,
             runs=(run,),
-            metric=mean_of(name),
+            metric=mean_of_known_metrics(metrics),
         )
-        for name in CLASSES
-    ]
+        table_entries.append(entry)
+    return table_entries
 
 
 def word_class_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of word translation by part of speech, for every way of erasing a language.
+    """Word translation by part of speech, for every way of erasing language identity.
 
-    Of the model and its untrained encoder; none outside the microworld.
+    Numbers of our table `classes`: a row is a way of erasing, for the model (`centred`) or its
+    untrained encoder (`untrained, centred`). None outside the microworld.
 
     Parameters
     ----------
@@ -280,9 +283,9 @@ HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
 
 
 def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
-    """A task learnt in English and tested in the targets, with language identity erased.
+    """Run of a task learnt in English and tested in the targets, with language identity erased.
 
-    The vectors that it reads are those two thirds up the encoder.
+    It reads the vectors two thirds up the frozen encoder.
 
     Parameters
     ----------
@@ -294,8 +297,8 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
         Name of the task, such as `nli`.
     """
     records = wu2019_common.labelled_task_records
+    # (development, test) records, English first; language identity is estimated on the former
     tests = []
-    # English first: means are estimated on development text of each language
     for language in (SOURCE, *sizes.shifts.targets):
         dev = records(sizes, task, language, "dev")
         tests.append((dev, records(sizes, task, language, "test")))
@@ -306,22 +309,23 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
 
 
 def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) -> list[TableEntry]:
-    """Table entries of a task's score in English and targets, language identity erased one way.
+    """Scores of a task once language identity is erased from a model's vectors one way: a row.
 
-    With the accuracy of language identification from the vectors that the task reads.
+    Of our table `taken_out`. Columns are the score in English and on average over targets, and the
+    accuracy of language identification from the vectors that the task reads.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     label : str
-        Label of the row.
+        Label of the row, such as `centred` or `untrained, centred`.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     erasure : str
-        Way of erasing language identity, such as `centred` or `whitened`.
+        Way of erasing language identity, such as `centred` (means subtracted) or `whitened`.
     task : str
-        Name of the task, such as `nli`.
+        `nli` or `ner`.
 
     Returns
     -------
@@ -355,7 +359,10 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
 
 
 def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEntry]:
-    """Table entries of the baselines that need no vectors: most frequent label, random language.
+    """Scores of two baselines of a task, as rows of our table `taken_out`: they need no vectors.
+
+    `commonest label` always gives the most frequent label; `chance` is that of language
+    identification.
 
     Parameters
     ----------
@@ -399,9 +406,10 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
 
 
 def erasure_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of both tasks (NLI, NER) for every way of erasing language identity.
+    """Scores of NLI and NER for every way of erasing language identity from a model's vectors.
 
-    Of the model and its untrained encoder; none outside the microworld.
+    Numbers of our table `taken_out`: a row is a way of erasing, for the model (`centred`) or its
+    untrained encoder (`untrained, centred`). None outside the microworld.
 
     Parameters
     ----------

@@ -360,9 +360,9 @@ def published_gap(language: str) -> float:
 def lowercasing_entries() -> list[TableEntry]:
     """Numbers of a table of ours: what lower-casing changes in XNLI's test sets, by language.
 
-    Wu & Dredze (2019) and Liu et al. (2020b, Table 4) fine-tuned the same model on the same data and
-    report other accuracies: is it the casing? A row for each language, with columns for what lower
-    case does to mBERT's tokens, Wu & Dredze's accuracy, and the difference between the papers.
+    Wu & Dredze (2019) and Liu et al. (2020b, Table 4) fine-tuned the same model on the same data
+    and report other accuracies: is it the casing? A row for each language, with columns for what
+    lower case does to mBERT's tokens, Wu & Dredze's accuracy, and the papers' difference.
 
     Returns
     -------

@@ -19,16 +19,19 @@ from .liu2020_shifts import in_microworld, shift_model_spec
 from .study_data import fill_template
 from .config import JointConfig
 from .study import TableEntry, select_tables, unique_runs, choose_seeds
-from .wu2019_common import evaluation_languages, load_labels
-from xlingual_nb.experiments.zero_shot import (
+from xlingual_nb.experiments.wu2019_common import (
+    evaluation_languages,
+    joint_run_metrics,
+    load_labels,
+    zero_shot_baseline_label,
+    zero_shot_label,
+)
+from xlingual_nb.experiments.zero_shot_runs import (
     PAPER,
     TABLES,
     TASKS,
-    zero_shot_baseline_label,
-    task_baselines,
-    joint_run_metrics,
-    zero_shot_label,
     fine_tuned_spec,
+    task_baselines,
 )
 from ..tasks.language_identification import LanguageIdSpec, LanguageRecords
 from ..text.records import LabelledRecords
@@ -56,7 +59,7 @@ def layers_config(
     own="",
     checkpoint: str = "",
 ) -> JointConfig:
-    """Sizes of the study of layers, as in notebook 12.
+    """Settings of the study of layers: those of zero-shot transfer (notebook 12), with its own.
 
     Parameters
     ----------
@@ -82,8 +85,9 @@ def layers_config(
     location = f"{scale}.{sizes.corpus}"
     if sizes.layers is None:
         raise InputError(f"{location} says nothing of layers: add `layers` to it, or choose micro")
-    if lost := [part for part in ("train", "test") if part not in sizes.layers.langid]:
-        raise InputError(f"{location}.layers has no langid.{lost[0]}: add it")
+    for part in ("train", "test"):
+        if part not in sizes.layers.langid:
+            raise InputError(f"{location}.layers has no langid.{part}: add it")
     return sizes
 
 # %% ../../nbs/13_layers.ipynb #14b20250
@@ -101,13 +105,14 @@ def frozen_layers(depth: int) -> dict[str, int]:
     Returns
     -------
     dict[str, int]
-        By label of the setting; heights of twelve layers, scaled to the depth.
+        By label of the setting, which names the layer of twelve: `{"Lay 0": 0, "Lay 3": 1, "Lay 6":
+        2, "Lay 9": 3}` of an encoder with four layers.
     """
     layers = {}
-    for height in FREEZE_LAYERS:
-        layer = round(height * depth / 12)
-        if layer not in layers.values():
-            layers[f"Lay {height}"] = layer
+    for layer_of_twelve in FREEZE_LAYERS:
+        layer = round(layer_of_twelve * depth / 12)
+        if layer not in layers.values():  # in a shallow encoder two settings may be the same
+            layers[f"Lay {layer_of_twelve}"] = layer
     return layers
 
 # %% ../../nbs/13_layers.ipynb #d29342d9
@@ -115,7 +120,7 @@ FEAT = "Feat"
 
 
 def with_all_layers(run):
-    """The run with every layer trained, whatever the recipe of its task freezes.
+    """The fine-tuning run with every layer trained, whatever its task's settings freeze.
 
     Parameters
     ----------
@@ -143,7 +148,8 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
     Returns
     -------
     dict[str, object]
-        By label of the setting: zero-shot, features, and frozen layers.
+        By label of the setting: `zero-shot` (all layers), `Feat` (none: a classifier over the
+        frozen encoder), and such as `Lay 6` (those above the sixth of twelve).
     """
     runs = {"zero-shot": zero, FEAT: replace(zero, settings=sizes.layers.feat)}
     for name, layer in frozen_layers(zero.checkpoint.shape.layers).items():
@@ -152,7 +158,9 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
-    """Table entries of one task in Figure 1 of Wu & Dredze (2019): transfer by layers frozen.
+    """Scores of one task in Figure 1 of Wu & Dredze (2019): transfer by how many layers are frozen.
+
+    A row is a setting or a baseline in a test language, such as `en-de | Lay 6 | de`.
 
     Parameters
     ----------
@@ -175,25 +183,28 @@ def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntr
         fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
     )
 
-    # the figure shows the last column of the task's table
+    # the figure shows the last column of the task's table: of trees the labelled score
     column, name = list(TASKS[task].columns.items())[-1]
+    by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
 
-    def metrics(run):
-        return joint_run_metrics(run, f"{name} {{}}", languages)
+    # (function from a target to the row's label, (runs, metric) by target)
+    rows = []
+    for setting, run in freezing_runs(sizes, zero_shot_run).items():
+        scores = joint_run_metrics(run, by_language, languages)
+        rows.append((partial(zero_shot_label, setting), scores))
 
-    # (label of the row for a target, then (runs, metric) by target)
-    rows = [
-        (partial(zero_shot_label, setting), metrics(run))
-        for setting, run in freezing_runs(sizes, zero_shot_run).items()
-    ]
     baselines = task_baselines(sizes, column, name, zero_shot_run, untrained_run)
-    baselines[f"untrained, {FEAT}"] = metrics(freezing_runs(sizes, untrained_run)[FEAT])
-    rows += [(partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()]
+    untrained_features_run = freezing_runs(sizes, untrained_run)[FEAT]
+    baselines[f"untrained, {FEAT}"] = joint_run_metrics(
+        untrained_features_run, by_language, languages
+    )
+    for baseline, scores in baselines.items():
+        rows.append((partial(zero_shot_baseline_label, baseline), scores))
 
-    # each row in every test language, and on average
+    # each in every test language, and on average
     table_entries = []
-    for label, targets in rows:
-        for target, (runs, metric) in targets.items():
+    for label, scores in rows:
+        for target, (runs, metric) in scores.items():
             entry = TableEntry(
                 paper=PAPER,
                 table="figure1",
@@ -212,8 +223,9 @@ LANGUAGE_ID = "Language ID ACC"
 
 
 def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
-    """Records for language identification: texts in all languages of the model; of natural text,
-    those of a set in the data folder.
+    """Records for language identification: texts labelled by their language, of all languages.
+
+    The microworld writes them in the model's languages; real text has those of a data set.
 
     Parameters
     ----------
@@ -222,11 +234,11 @@ def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
     part : str
         Part of the data: `train`, `dev` or `test`.
     """
-    p = sizes.layers.langid[part]
-    names = "+".join((SOURCE, *sizes.shifts.languages))
-    records = LanguageRecords(
-        "langid", fill_template(sizes, p.source, names), p.part or part, p.size, p.parameters
-    )
+    split = sizes.layers.langid[part]
+    # a source such as `micro/{language}` is read in all languages: `micro/en+de+fr`
+    all_languages = "+".join((SOURCE, *sizes.shifts.languages))
+    source = fill_template(sizes, split.source, all_languages)
+    records = LanguageRecords("langid", source, split.part or part, split.size, split.parameters)
     return LabelledRecords("all", records)
 
 
@@ -250,11 +262,13 @@ def langid_languages(sizes: JointConfig) -> list[str]:
         return load_labels(sizes, f"layers.langid.{part}", langid_records(sizes, part).records)
 
     # a probe cannot find a language that it was not trained on
-    if unseen := ", ".join(sorted(labels_of("test") - labels_of("train"))[:5]):
+    test_languages = labels_of("test")
+    if unseen := sorted(test_languages - labels_of("train")):
+        named = ", ".join(unseen[:5])
         raise InputError(
-            f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {unseen}, which train lacks: leave it out"
+            f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {named}, which train lacks: leave it out"
         )
-    return sorted(labels_of("test"))
+    return sorted(test_languages)
 
 
 def langid_spec(sizes: JointConfig, encoder) -> LanguageIdSpec:
@@ -273,20 +287,27 @@ def langid_spec(sizes: JointConfig, encoder) -> LanguageIdSpec:
 
 # %% ../../nbs/13_layers.ipynb #e10f6e03
 def layer_labels(depth: int) -> dict[str, int]:
-    """Layers of an encoder by label, numbered as of twelve: `layer 4` is the first of three.
+    """Number of each layer of an encoder by its label, which numbers it as of twelve.
 
     Parameters
     ----------
     depth : int
         Number of layers of the encoder.
+
+    Returns
+    -------
+    dict[str, int]
+        `{"layer 0": 0, "layer 4": 1, "layer 8": 2, "layer 12": 3}` of three layers; 0 are the
+        embeddings.
     """
     return {f"layer {12 * layer / depth:g}": layer for layer in range(depth + 1)}
 
 
 def langid_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of Figure 2 of Wu & Dredze (2019): language identification by layer.
+    """Numbers of Figure 2 of Wu & Dredze (2019): accuracy of language identification by layer.
 
-    Of one model, its untrained encoder and the majority class; of both encoders also by language.
+    A row is a layer of the model (`layer 4`), of the untrained encoder (`untrained | layer 4`) or
+    the majority class; of both encoders also in each language (`layer 4 | de`).
 
     Parameters
     ----------
@@ -320,6 +341,7 @@ def langid_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
         )
         table_entries.append(entry)
 
+    # metrics of a run are named `accuracy all 3`: of the test set `all`, at layer 3
     for name, layer in layer_labels(spec.shape.layers).items():
         add(f"majority | {name}", run, "majority all")
 
@@ -339,7 +361,10 @@ def cells(
     only: str = "all",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Table entries of Figures 1 (frozen layers) and 2 (language by layer) of Wu & Dredze (2019).
+    """All numbers of Figures 1 and 2 of Wu & Dredze (2019), each with the runs it is read from.
+
+    Figure 1: zero-shot transfer by how many layers are frozen in fine-tuning. Figure 2: how well
+    each layer identifies the language.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove"
 def text_spec(
     sizes: JointConfig, language: str, sentences: int, part: str = "train", **dials
 ) -> CorpusSpec:
-    """The first sentences of a language's text, written in the language's script.
+    """Spec of the first sentences of a language's text, written in the language's script.
 
     Parameters
     ----------
@@ -54,17 +54,15 @@ def text_spec(
     spec = corpus_spec(sizes, language, part)
     parameters = dict(spec.parameters) | dict(sentences=sentences) | dials
 
-    # the order of parameters is part of a run's id: the known ones in a fixed order, others last
-    def position(item):
-        name, _ = item
-        return PARAMETER_ORDER.index(name) if name in PARAMETER_ORDER else len(PARAMETER_ORDER)
-
-    ordered = tuple(sorted(parameters.items(), key=position))
-    return replace(spec, parameters=ordered, transforms=script_transforms(language))
+    # a run's id depends on the order of parameters: known ones in a fixed order, others last
+    position_of_name = {name: position for position, name in enumerate(PARAMETER_ORDER)}
+    last = len(PARAMETER_ORDER)
+    ordered = sorted(parameters.items(), key=lambda item: position_of_name.get(item[0], last))
+    return replace(spec, parameters=tuple(ordered), transforms=script_transforms(language))
 
 
 def vocabulary_spec(sizes: JointConfig) -> TokenizerSpec | PretrainedVocabularySpec:
-    """One vocabulary for all languages and all amounts of text.
+    """One vocabulary for all languages, learnt on the largest amount of text or a published one.
 
     Parameters
     ----------
@@ -74,13 +72,14 @@ def vocabulary_spec(sizes: JointConfig) -> TokenizerSpec | PretrainedVocabularyS
     kind, size = sizes.vocabulary
     if kind in PRETRAINED_VOCABULARIES:
         return PretrainedVocabularySpec(kind, size)
-    largest = max(sizes.sentences)
-    first, *others = [text_spec(sizes, l, largest) for l in (SOURCE, *sizes.targets)]
-    return TokenizerSpec(first, size, kind, tuple(others))
+    n_sentences = max(sizes.sentences)
+    languages = (SOURCE, *sizes.targets)
+    first_text, *other_texts = [text_spec(sizes, l, n_sentences) for l in languages]
+    return TokenizerSpec(first_text, size, kind, tuple(other_texts))
 
 
 def joint_languages(sizes: JointConfig, sentences: int) -> tuple[Language, ...]:
-    """All languages of the study, each with so much text.
+    """All languages of the study, English first, each with a number of sentences of text.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ READINGS = ("steps", "epochs", "reads")
 def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Training:
     """Schedule of BERT's pretraining for an amount of text.
 
-    The paper does not say whether more text means more training: a reading is one answer.
+    The paper does not say whether more text means more training, so there are several readings.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def static_spec(
 def model_spec(
     sizes: JointConfig, method: str, sentences: int, seed: int, reading: str = "steps", **switches
 ):
-    """BERT or static vectors, by the name of the method.
+    """Training run of BERT or of static word vectors, by the name of the method.
 
     Parameters
     ----------
@@ -265,8 +264,10 @@ def model_spec(
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #4faa7201
 def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> WordSpec:
-    """Word retrieval between English and a target (Liu et al. 2020a, section 2.1): the words of a
-    dictionary, looked up in the least text.
+    """Run of word retrieval between English and a target (Liu et al. 2020a, section 2.1).
+
+    The words are a dictionary's; their vectors are means over their occurrences in the smallest
+    amount of text.
 
     Parameters
     ----------
@@ -279,7 +280,8 @@ def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> Wo
     **readings
         Fields of `WordSpec` other than the study's.
     """
-    texts = tuple(text_spec(sizes, l, min(sizes.sentences)) for l in (SOURCE, target))
+    n_sentences = min(sizes.sentences)
+    texts = tuple(text_spec(sizes, l, n_sentences) for l in (SOURCE, target))
     dictionary = readings.pop("dictionary", sizes.dictionary)
     # a user's dictionary may have a file for each language: file:en-{language}.txt
     source = fill_template(sizes, dictionary.source, target)
@@ -313,7 +315,7 @@ COLUMNS = ("MRR", "MRR without identical", "MRR centred", "P@1")
 
 
 def two_thirds_layer(spec) -> int:
-    """The layer two thirds up an encoder.
+    """The layer two thirds up an encoder, such as 8 of 12.
 
     Parameters
     ----------
@@ -326,16 +328,18 @@ def two_thirds_layer(spec) -> int:
 def retrieval_entries(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of a row: word retrieval by a model, from English into one target.
+    """Scores of word retrieval by a model, between English and one target, as a row of a table.
+
+    Columns are the mean reciprocal rank (MRR) of translations, and precision at 1.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table or figure, such as `figure1`.
     row : str
-        Label of the row.
+        Label of the row, such as `en-es | BERT large, equal steps | es`.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
@@ -382,7 +386,7 @@ def retrieval_entries(
 def study_config(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> JointConfig:
-    """Sizes of the study of Liu et al. (`experiments.scales`).
+    """Settings of the study of Liu et al. (2020a, 2020b) at a scale: data, model sizes, schedules.
 
     Parameters
     ----------
@@ -402,5 +406,5 @@ def study_config(
     InputError
         If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
-    choose_seeds(seeds, len(SEEDS))
+    choose_seeds(seeds, len(SEEDS))  # raises an error if there are fewer
     return joint_config(scale, corpus, languages, own)

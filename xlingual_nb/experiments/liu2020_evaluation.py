@@ -8,6 +8,7 @@ __all__ = ['ACCURACY', 'BASELINES', 'FROZEN_RATE', 'nli_records', 'frozen_nli_sp
            'retrieval_mapping_entries', 'nli_mapping_entries', 'random_vectors_spec', 'frozen_nli_baseline_entries']
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #70610003
+from functools import partial
 from itertools import product
 
 from .config import JointConfig
@@ -75,27 +76,30 @@ def frozen_nli_spec(
     mapped : tuple of WordFloorsSpec
         Supervised mappings of the target languages to English that are applied first.
     """
-    tests = [nli_records(sizes, l, "test") for l in (SOURCE, *sizes.targets)]
+    tests = []
+    for language in (SOURCE, *sizes.targets):
+        test = nli_records(sizes, language, "test")
+        tests.append((test, test))  # (premises, hypotheses), here of one language
     train = nli_records(sizes, SOURCE, "train")
     dev = nli_records(sizes, SOURCE, "dev")
-    return FrozenNliSpec(spec, train, dev, tuple((t, t) for t in tests), readout, seed, mapped)
+    return FrozenNliSpec(spec, train, dev, tuple(tests), readout, seed, mapped)
 
 
 def nli_metric_entries(
     sizes: JointConfig, run, label, column: str, seed: int, metric: str
 ) -> list[TableEntry]:
-    """Table entries of one metric of an NLI run, for each target and for their mean, in percent.
+    """One metric of an NLI run in each target and their mean, as numbers of Figure 2 in percent.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     run : run spec
-        Run that the entries read their numbers from.
+        Run of NLI, tested in every language.
     label : callable
-        Maps a target to the label of its row.
+        Maps a target, or `mean`, to the label of its row, such as `untrained | en | es`.
     column : str
-        Label of the column.
+        Label of the column, such as `XNLI Accuracy`.
     seed : int
         Seed of the model.
     metric : str
@@ -129,7 +133,9 @@ def nli_metric_entries(
 def nli_entries(
     sizes: JointConfig, spec, label, seed: int, metric: str = "accuracy", mapped=()
 ) -> list[TableEntry]:
-    """Table entries of NLI by every classifier over a model's frozen vectors.
+    """Accuracy of NLI by every classifier over a model's frozen vectors, as numbers of Figure 2.
+
+    A row for each target and for their mean, a column for each way to pool a sentence's vectors.
 
     Parameters
     ----------
@@ -152,7 +158,7 @@ def nli_entries(
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = []
-    for readout in sizes.readouts:
+    for readout in sizes.readouts:  # settings of a classifier
         run = frozen_nli_spec(sizes, spec, readout, seed, mapped)
         table_entries += nli_metric_entries(sizes, run, label, ACCURACY[readout.pool], seed, metric)
     return table_entries
@@ -162,7 +168,7 @@ BASELINES = ("untrained", "random", "shared strings")
 
 
 def baseline_label(floor: str, target: str) -> str:
-    """Label of a baseline's row.
+    """Label of a baseline's row, such as `untrained | en | es`.
 
     Parameters
     ----------
@@ -175,40 +181,50 @@ def baseline_label(floor: str, target: str) -> str:
 
 
 def chance_precision_at_1(values: dict) -> float:
-    """P@1 of random vectors: the share of correct (word, candidate) pairs.
+    """Expected P@1 of random vectors: the share of (word, candidate) pairs that are translations.
 
     Parameters
     ----------
     values : dict
-        Metrics of a finished run, by name.
+        Metrics of a finished run of word retrieval: numbers of `usable` dictionary pairs, `words`
+        and `candidates`.
     """
     return values["usable"] / (values["words"] * values["candidates"])
 
 
 def retrieval_options(sizes: JointConfig) -> dict[str, dict]:
-    """Options of `word_retrieval_spec` behind each of the `COLUMNS`.
+    """How word retrieval is measured for each column of its tables.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
+
+    Returns
+    -------
+    dict[str, dict]
+        Options of `word_retrieval_spec` by column: `{"MRR": {}, "MRR centred": {"centred": True},
+        ...}`.
     """
-    return dict(zip(COLUMNS, ({}, non_identical_options(sizes), dict(centred=True), {})))
+    # MRR, MRR without pairs of identical strings, MRR of centred vectors, P@1
+    options = ({}, non_identical_options(sizes), {"centred": True}, {})
+    return dict(zip(COLUMNS, options))
 
 
 def retrieval_baseline_entries(
     sizes: JointConfig, table: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of the baselines of word retrieval.
+    """Scores of the baselines of word retrieval for one target, as rows of a table.
 
-    They are the untrained encoder, random vectors, and identical or similar strings.
+    They are the untrained encoder (`untrained | en | es`), random vectors, and identical or similar
+    strings.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table or figure, such as `figure1`.
     target : str
         Target language.
     seed : int
@@ -254,18 +270,18 @@ def retrieval_baseline_entries(
 def retrieval_mapping_entries(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of the ceiling: English mapped to the target by a supervised rotation.
+    """Scores of word retrieval with English mapped to the target, a ceiling, as a row of a table.
 
-    The rotation is learnt from half of the dictionary (orthogonal Procrustes).
+    The mapping is a rotation learnt from half of the dictionary (orthogonal Procrustes).
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        Name of the table or figure, such as `figure1`.
     row : str
-        Label of the row.
+        Label of the row, such as `en-es | BERT large mapped | es`.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
@@ -281,7 +297,8 @@ def retrieval_mapping_entries(
     paper = reference_paper(sizes)
     table_entries = []
     for column, options in retrieval_options(sizes).items():
-        run = WordFloorsSpec(word_retrieval_spec(sizes, spec, target, **options), sizes.learnt)
+        retrieval = word_retrieval_spec(sizes, spec, target, **options)
+        run = WordFloorsSpec(retrieval, sizes.learnt)  # learns the mapping, and tests it
         metric = "mapped p1" if column == "P@1" else "mapped mrr"
         entry = TableEntry(
             paper=paper,
@@ -297,9 +314,9 @@ def retrieval_mapping_entries(
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e
 def nli_mapping_entries(sizes: JointConfig, spec, label, seed: int, **readings) -> list[TableEntry]:
-    """Table entries of NLI by every classifier, with target languages mapped to English.
+    """Accuracy of NLI with target languages mapped to English, a ceiling, as numbers of Figure 2.
 
-    The mapping is a rotation learnt from half of the dictionary.
+    The mapping is a rotation learnt from half of the dictionary. A column for each classifier.
 
     Parameters
     ----------
@@ -330,8 +347,8 @@ FROZEN_RATE = 1e-12  # a learning rate that moves nothing
 
 
 def random_vectors_spec(sizes: JointConfig, seed: int) -> EmbedSpec:
-    """A random vector for each subword of the most text: the initial vectors of GloVe, with a
-    learning rate that does not move them.
+    """Run that gives each subword a random vector: GloVe's initial ones, with a learning rate of
+    almost 0.
 
     Parameters
     ----------
@@ -340,16 +357,16 @@ def random_vectors_spec(sizes: JointConfig, seed: int) -> EmbedSpec:
     seed : int
         Seed of the model.
     """
-    still = Glove(epochs=1, learning_rate=FROZEN_RATE)
-    read = joint_languages(sizes, max(sizes.sentences))
-    return EmbedSpec(read, vocabulary_spec(sizes), still, sizes.width, window=1, seed=seed)
+    method = Glove(epochs=1, learning_rate=FROZEN_RATE)
+    languages = joint_languages(sizes, max(sizes.sentences))
+    return EmbedSpec(languages, vocabulary_spec(sizes), method, sizes.width, window=1, seed=seed)
 
 
 def frozen_nli_baseline_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of the baselines of NLI on frozen vectors.
+    """Accuracy of the baselines of NLI on frozen vectors, as rows of Figure 2 of Liu et al. (2020a).
 
-    They are the untrained encoder, the majority class, random vectors (which transfer by shared
-    strings alone) and classifiers without a lexicon.
+    They are the untrained encoder (`untrained | en | es`), the majority class, random vectors
+    (which transfer by shared strings alone) and classifiers that recognise no word.
 
     Parameters
     ----------
@@ -366,11 +383,12 @@ def frozen_nli_baseline_entries(sizes: JointConfig, seed: int) -> list[TableEntr
     untrained = untrained_spec(bert_spec(sizes, max(sizes.sentences), seed))
     random_vectors = random_vectors_spec(sizes, seed)
 
-    def label(name):
-        return lambda target: baseline_label(name, target)
+    def label(name):  # maps a target to the label of the baseline's row
+        return partial(baseline_label, name)
 
     table_entries = nli_entries(sizes, untrained, label("untrained"), seed)
-    table_entries += nli_entries(sizes, untrained, label("majority"), seed, "majority")
+    # it depends on the test labels alone: any run measures it
+    table_entries += nli_entries(sizes, untrained, label("majority"), seed, metric="majority")
     table_entries += nli_entries(sizes, random_vectors, label("shared strings"), seed)
 
     # without a lexicon: lengths and set differences of premise and hypothesis
@@ -379,7 +397,7 @@ def frozen_nli_baseline_entries(sizes: JointConfig, seed: int) -> list[TableEntr
     tests = tuple((records, records) for records in records_of_language.values())
     train = nli_records(sizes, SOURCE, "train")
     run = NliFloorsSpec(train, tests, records_of_language[SOURCE])
-    # they pool no vectors, so each column of pooling shows the same number
+    # these pool no vectors: every column, which is a way of pooling, shows the same number
     for readout, name in product(sizes.readouts, WITHOUT_LEXICON):
         column = ACCURACY[readout.pool]
         table_entries += nli_metric_entries(sizes, run, label(name), column, seed, name)

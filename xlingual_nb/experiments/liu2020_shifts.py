@@ -47,7 +47,7 @@ PAIR_TASKS = ("documents", "nli")  # tasks whose texts have two sides, with a se
 
 
 def shift_label(direction: str, kind: str, target: str = MEAN) -> str:
-    """Label of a row, such as `en-de | alpha 1 | de`.
+    """Label of a row: `en-de | alpha 1 | de`, `de-en | alpha 1 | en`, `en-xx | alpha 1 | mean`.
 
     Parameters
     ----------
@@ -58,24 +58,29 @@ def shift_label(direction: str, kind: str, target: str = MEAN) -> str:
     target : str, optional
         Target language, or `mean` for the mean over the targets.
     """
-    pair = direction if target == MEAN else direction.replace("xx", target)
-    return f"{pair} | {kind} | {MEAN if target == MEAN else pair.split('-')[1]}"
+    if target == MEAN:
+        return f"{direction} | {kind} | {MEAN}"
+    pair = direction.replace("xx", target)
+    to_language = pair.split("-")[1]
+    return f"{pair} | {kind} | {to_language}"
 
 
 def shift_baseline_label(direction: str, floor: str, target: str = MEAN) -> str:
-    """Label of a baseline's row, such as `orthogonal | en | de`.
+    """Label of a baseline's row, such as `orthogonal | en | de` (baseline, from, to).
 
     Parameters
     ----------
     direction : str
         `en-xx` or `xx-en`.
     floor : str
-        Name of the baseline.
+        Name of the baseline, such as `orthogonal`.
     target : str, optional
         Target language, or `mean` for the mean over the targets.
     """
-    pair, _, last = shift_label(direction, floor, target).split(" | ")
-    return f"{floor} | {pair.split('-')[0]} | {last}"
+    # `en-de | orthogonal | de`, the label that a model's row would have
+    pair, _, to_language = shift_label(direction, floor, target).split(" | ")
+    from_language = pair.split("-")[0]
+    return f"{floor} | {from_language} | {to_language}"
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #6f45d889
 def parallel_text(sizes: JointConfig, language: str) -> CorpusSpec | RecordsSpec:
@@ -284,9 +289,9 @@ def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -
     Returns
     -------
     dict[str, MaskedLanguageSpec]
-        By the name of the method.
+        By the name of the method, `BERT` and `Word2Vec`.
     """
-    settings = static_settings(sizes, "word2vec", sizes.shifts.sentences, "steps")
+    settings = static_settings(sizes, "word2vec", sizes.shifts.sentences, reading="steps")
     vectors = EmbedSpec(
         spec.languages,
         spec.tokenizer,
@@ -307,15 +312,16 @@ def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #b9397879
 def checkpoint_name(checkpoint: str) -> str:
-    """Name of a checkpoint in tables and file names.
+    """Name of a checkpoint in tables and file names: the last part of its path or hub name.
 
     Parameters
     ----------
     checkpoint : str
-        Folder, or name on the hub, of an external model; empty for none.
+        Folder, or name on the Hugging Face hub, of an external model.
     """
-    named = HUB.fullmatch(checkpoint)
-    return Path(named[1] if named else checkpoint).expanduser().absolute().name
+    pinned = HUB.fullmatch(checkpoint)  # NAME@REVISION
+    path = Path(pinned[1]) if pinned else Path(checkpoint)
+    return path.expanduser().absolute().name
 
 
 def check_checkpoint(sizes: JointConfig, checkpoint: str) -> None:
@@ -377,7 +383,7 @@ def with_checkpoint(sizes: JointConfig, checkpoint: str) -> JointConfig:
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #96a38d18
 def scale_layer(layer: int, depth: int) -> int:
-    """The layer at the same relative height as `layer` of twelve.
+    """The layer at the same relative height as one of twelve: 10 of 12 becomes 3 of 4.
 
     Parameters
     ----------
@@ -391,8 +397,9 @@ def scale_layer(layer: int, depth: int) -> int:
 
 @cache
 def shift_metric(layer: int, alpha: float, name: str):
-    """Reads a metric of a shift at a layer and weight from a run; a share of no tokens at all
-    counts as 0.
+    """A function that reads a metric of a shift at a layer and weight, for `TableEntry.metric`.
+
+    A share of no tokens at all, NaN in the run, counts as 0.
 
     Parameters
     ----------
@@ -401,24 +408,30 @@ def shift_metric(layer: int, alpha: float, name: str):
     alpha : float
         Weight of the shift.
     name : str
-        Name of the metric.
+        Name of the metric, such as `converted`.
 
     Returns
     -------
     callable
-        Maps a run's metrics to a number.
+        Maps a run's metrics, by name, to the number.
     """
     key = f"layer {layer} alpha {alpha:g} {name}"
+    # NaN is not equal to itself
     return lambda values: values[key] if values[key] == values[key] else 0.0
 
 
 def with_average(runs_by_target: dict[str, object]) -> dict[str, tuple]:
-    """The runs of each target, and all of them for the mean.
+    """The runs that a number of each target is read from, and those of the mean over targets.
 
     Parameters
     ----------
     runs_by_target : dict[str, object]
-        One run a target.
+        One run for each target.
+
+    Returns
+    -------
+    dict[str, tuple]
+        `{"de": (run_de,), "es": (run_es,), "mean": (run_de, run_es)}`.
     """
     runs = {target: (run,) for target, run in runs_by_target.items()}
     runs[MEAN] = tuple(runs_by_target.values())

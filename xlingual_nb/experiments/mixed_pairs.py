@@ -44,9 +44,10 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in LANGUA
 def language_pair_entries(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, target: str, metric: str = "accuracy"
 ) -> list[TableEntry]:
-    """Table entries of one model in Table 11 of K et al. (2020): XNLI across two languages.
+    """Accuracy of one model in Table 11 of K et al. (2020), XNLI across two languages, in percent.
 
-    The test pairs are the same, with premise and hypothesis in every combination of languages.
+    The test pairs are the same in all columns, with premise and hypothesis in every combination of
+    Fake-English and the target, such as `XNLI enfake-target`.
 
     Parameters
     ----------
@@ -66,8 +67,10 @@ def language_pair_entries(
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    make_spec = nli_baselines_spec if metric in FLOORS else nli_spec
-    run = make_spec(sizes, spec, "enfake", (target,))
+    if metric in FLOORS:  # a baseline that needs no model
+        run = nli_baselines_spec(sizes, spec, "enfake", (target,))
+    else:
+        run = nli_spec(sizes, spec, "enfake", (target,))
     paper = reference_paper(sizes)
     code = {"enfake": "enfake", "target": target}
 
@@ -92,10 +95,10 @@ def language_pair_entries(
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Table entries of K et al.'s Table 11: premise and hypothesis in different languages.
+    """All numbers of Table 11 of K et al. (2020), premise and hypothesis in different languages.
 
-    A column is a pair of languages, such as `XNLI enfake-target`. None on a corpus without a
-    second language.
+    A row is a model (`enfake-es | es`) or a baseline, a column a pair of languages, such as
+    `XNLI enfake-target`. None on a corpus without a second language.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from xlingual_nb.experiments.k2020_common import (
     bbert_spec,
     evaluation_entries,
     joint_vocabulary,
+    ScoreColumns,
 )
 from .config import BilingualConfig
 from xlingual_nb.experiments.study import (
@@ -62,14 +63,17 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
     """
     # Table 8: next-sentence prediction, on pairs of segments in both columns
     if column in TABLES["table8"]:
-        switches = sizes.paired._asdict()
-        return bbert_spec(sizes, pair, seed, **switches, inputs="pairs", nsp=column == "NSP")
+        shape, training = sizes.paired  # for inputs of two segments
+        has_nsp = column == "NSP"
+        return bbert_spec(
+            sizes, pair, seed, shape=shape, training=training, inputs="pairs", nsp=has_nsp
+        )
 
     # Table 9: a separator token of its own for each language
     if column in TABLES["table9"]:
         return bbert_spec(sizes, pair, seed, markers=column == "With Lang-id")
 
-    # Table 10: the vocabulary
+    # Table 10: kind of the vocabulary, and its number of entries
     kind, size = {
         "Char": ("characters", sizes.characters),
         "WordPiece": (sizes.kind, sizes.pieces),
@@ -82,16 +86,18 @@ def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> Pretra
 def column_entries(
     sizes: BilingualConfig, table: str, column: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of one column of K et al.'s Tables 8 to 10, for one target.
+    """Numbers of one column of Tables 8 to 10 of K et al. (2020), for one target language.
 
-    They are the scores in Fake-English and in the target, the Δ between them, and the baselines.
+    A column is a variant of the model, trained on Fake-English (English in shifted characters) and
+    the target. Rows are NLI accuracy and NER F1 in Fake-English, in the target, their difference Δ,
+    and baselines.
 
     Parameters
     ----------
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `table8`, `table9` or `table10`.
     column : str
         Label of the column, such as `No-NSP`.
     target : str
@@ -105,32 +111,34 @@ def column_entries(
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     pair = ("enfake", target)
-    name = f"enfake-{target} | enfake"
-    score_columns = (f"XNLI {column}", f"NER {column}", "")  # no retrieval
     spec = variant_spec(sizes, column, pair, seed)
+    # each variant has a column for each task
+    columns = ScoreColumns(accuracy=f"XNLI {column}", f1=f"NER {column}")
 
     table_entries = []
     for language in pair:
-        row = f"{name} | {language}"
-        table_entries += evaluation_entries(sizes, table, row, spec, pair, language, score_columns)
-    row = f"{name} | Δ"
+        row = f"enfake-{target} | enfake | {language}"  # model | source | test language
+        table_entries += evaluation_entries(sizes, table, row, spec, pair, language, columns)
+    row = f"enfake-{target} | enfake | Δ"
     table_entries += evaluation_entries(
-        sizes, table, row, spec, pair, target, score_columns, minus="enfake"
+        sizes, table, row, spec, pair, target, columns, delta_from="enfake"
     )
-    table_entries += baseline_entries(sizes, table, pair, spec, score_columns)
+    table_entries += baseline_entries(sizes, table, pair, spec, columns)
     return table_entries
 
 
 def with_table_fine_tuning(sizes: BilingualConfig, table: str) -> BilingualConfig:
-    """Sizes with the fine-tuning of a table: Table 10, whose encoders read characters, may have
-    its own.
+    """Settings of the study with those for fine-tuning that a table of K et al. (2020) has.
+
+    Table 10 compares vocabularies; its inputs of characters are long, and a scale may fine-tune on
+    them otherwise (`spelt_tuning`).
 
     Parameters
     ----------
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `table8`, `table9` or `table10`.
     """
     if table == "table10" and sizes.spelt_tuning:
         return replace(sizes, fine_tuning=sizes.spelt_tuning)
@@ -146,10 +154,10 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Table entries of Tables 8 to 10 of K et al. (2020): training objective and vocabulary.
+    """All numbers of Tables 8 to 10 of K et al. (2020), each with the runs it is read from.
 
-    They vary next-sentence prediction, language markers, and characters against words. None on a
-    corpus without a second language.
+    Table 8 varies next-sentence prediction, Table 9 language markers, Table 10 the vocabulary
+    (characters, subwords or words). None on a corpus without a second language.
 
     Parameters
     ----------
@@ -185,7 +193,6 @@ def cells(
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.rest):
         for table, target in product(tables, sizes.targets):
-            # Table 10 may be fine-tuned otherwise than the others
             table_sizes = with_table_fine_tuning(sizes, table)
             for column in TABLES[table]:
                 table_entries += column_entries(table_sizes, table, column, target, seed)

@@ -37,12 +37,13 @@ READINGS = {
     "permute_released": "swaps, as the released code",
     "permute_positions": "places, as its command",
 }
+# amounts of permutation as the table prints them: as transforms take them, empty for none
 AMOUNTS = {
     "0.0": "",
     "0.25": "0.25",
     "0.5": "0.5",
     "1.0": "1",
-}  # as the table prints them: as transforms take them
+}
 
 RELEASED_TABLE = "table2-released"  # Table 2 once more, permuted as the released code does
 # what the paper says of a single permuted language without a number: made where it is asked for
@@ -50,16 +51,16 @@ ONE_LANGUAGE = ("K-order-one", "K-order-one-ner")
 
 
 def permutation_row_label(target: str, amount: str) -> str:
-    """Label of a row of Table 2.
+    """Label of a row of Table 2, such as `enfake-es | permutation 0.5 | es`.
 
     Parameters
     ----------
     target : str
         Target language.
     amount : str
-        Amount of permutation as the table prints it, a key of `AMOUNTS`.
+        Amount of permutation as the table prints it, such as `0.5`.
     """
-    pair = "en-enfake" if target == "en" else f"enfake-{target}"
+    pair = "en-enfake" if target == "en" else f"enfake-{target}"  # as the paper names the pairs
     return f"{pair} | permutation {amount} | {target}"
 
 
@@ -73,6 +74,7 @@ def belongs_here(claim) -> bool:
     """
     tables = {"k2020": ("table2", RELEASED_TABLE), "dufter2020": ("table4",)}
     is_on_these_tables = all(t.table in tables.get(claim.paper, ()) for t in claim.tests)
+    # "Table 2 against 3" is in notebook 03
     return is_on_these_tables and "against" not in claim.where
 
 # %% ../../nbs/02_ordering.ipynb #7d0e3e65
@@ -89,7 +91,7 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
         How much is permuted, 0 to 1: the share of a sentence's pairs that are swapped, or as the
         reading has it.
     reading : str
-        What permuting means: the name of a transform, a key of `READINGS`.
+        What permuting means: the name of a text transform, such as `permute`.
     seed : int, default 0
         Seed of the permutation.
 
@@ -98,19 +100,20 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     tuple[float, float]
         Of neighbouring pairs, and of all pairs; 0.5 is chance.
     """
-    # the sentences one after another, each token its own position
+    # permute a text whose token ids are its positions: the result tells where each one went
     starts = np.concatenate([[0], np.cumsum(lengths)])
     text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
-    permuted = transforms.apply_transforms((f"{reading}({p:g},{seed})",), text, 0)
+    transform = f"{reading}({p:g},{seed})"  # such as permute(0.5,0)
+    permuted = transforms.apply_transforms((transform,), text, 0)
     new_position = np.argsort(permuted.ids)
 
     shares = []
     for positions in np.split(new_position, starts[1:-1]):
         n = len(positions)
-        # [first, second]: the pairs of which the first still comes before the second
+        # (n, n), upper triangle: whether token i still comes before token j, which followed it
         in_order = np.triu(positions[None] > positions[:, None], 1)
         of_neighbours = in_order.diagonal(1).mean()
-        of_all = in_order.sum() * 2 / (n * (n - 1))
+        of_all = in_order.sum() / (n * (n - 1) / 2)
         shares.append((of_neighbours, of_all))
     return tuple(np.mean(shares, axis=0))
 
@@ -118,16 +121,19 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
 def permutation_entries(
     sizes, table: str, reading: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of one target in K et al.'s Table 2: words permuted more and more.
+    """Numbers of one target in Table 2 of K et al. (2020): subwords permuted more and more.
+
+    A row is a model of Fake-English and the target, trained on permuted text, as in `enfake-es |
+    permutation 0.5 | es`; columns are NLI accuracy, NER F1 and sentence retrieval. With baselines.
 
     Parameters
     ----------
     sizes : BilingualConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `table2`, or `table2-released` for permutations as in the released code.
     reading : str
-        What permuting means: the name of a transform, a key of `READINGS`.
+        What permuting means: the name of a text transform, such as `permute`.
     target : str
         Target language.
     seed : int
@@ -141,7 +147,7 @@ def permutation_entries(
     pair = ("enfake", target)
     table_entries = []
     for amount, p in AMOUNTS.items():
-        # both languages are permuted, each with its own random draws
+        # both languages are permuted, each with its own random draws; empty: not at all
         permutation = f"{reading}({p})" if p else ""
         spec = bbert_spec(sizes, pair, seed, permutation=permutation)
         row = permutation_row_label(target, amount)
@@ -153,9 +159,10 @@ def permutation_entries(
 
 
 def one_language_entries(sizes, target: str, seed: int) -> list[TableEntry]:
-    """Table entries of models with one language permuted and the other as it is.
+    """Scores of models trained on text of which one language is permuted, the other as it is.
 
-    K et al. (2020, section 3.2.2) permute both, and expect one to be sufficient.
+    K et al. (2020, section 3.2.2) permute both, and expect one to be sufficient. Rows beyond their
+    Table 2: `enfake-es | permutation 1.0, source alone | es`.
 
     Parameters
     ----------
@@ -173,18 +180,18 @@ def one_language_entries(sizes, target: str, seed: int) -> list[TableEntry]:
     """
     pair = ("enfake", target)
     unpermuted = bbert_spec(sizes, pair, seed)
-    source, other = unpermuted.languages
     both_permuted = bbert_spec(sizes, pair, seed, permutation="permute(1)")
-    permuted_source, permuted_other = both_permuted.languages
+    source, second = unpermuted.languages
+    permuted_source, permuted_second = both_permuted.languages
     # the languages of each of the two models, the source first
     languages_of_model = {
-        "source alone": (permuted_source, other),
-        "target alone": (source, permuted_other),
+        "source alone": (permuted_source, second),
+        "target alone": (source, permuted_second),
     }
 
     table_entries = []
-    for which, languages in languages_of_model.items():
-        row = permutation_row_label(target, f"1.0, {which}")
+    for permuted, languages in languages_of_model.items():
+        row = permutation_row_label(target, f"1.0, {permuted}")
         spec = replace(unpermuted, languages=languages)
         table_entries += evaluation_entries(sizes, "table2", row, spec, pair, target)
     return table_entries
@@ -200,10 +207,10 @@ def cells(
     checkpoint: str = "",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Table entries of K et al.'s Table 2: word order permuted.
+    """All numbers of Table 2 of K et al. (2020), word order permuted, with the runs of each.
 
-    For the study's own languages and the paper's reading, also of the released code's reading and
-    of Dufter & Schütze's Table 4.
+    With the paper's permutation and the study's own languages, the table is there once more as
+    the released code permutes, and with it Table 4 of Dufter & Schütze (2020), on word order.
 
     Parameters
     ----------
@@ -214,7 +221,7 @@ def cells(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     reading : str, default 'permute'
-        What permuting means: the name of a transform, a key of `READINGS`.
+        What permuting means: `permute`, `permute_released` or `permute_positions`.
     languages : str, optional
         Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict
@@ -223,7 +230,7 @@ def cells(
         Folder, or name on the hub, of an external model; empty for none.
     claim : str, optional
         Ids of claims (sentences of the paper with their tests) with commas between; only the
-        entries that these need. Empty for all but those of `ONE_LANGUAGE`.
+        entries that these need. Empty for all but those on one permuted language.
 
     Returns
     -------
@@ -241,13 +248,14 @@ def cells(
     has_one_language = any(name.strip() in ONE_LANGUAGE for name in claim.split(","))
     is_full_study = not (languages or own) and reading == "permute"
 
-    # Table 2 by the reading asked for, and beside it by the released code's
+    # name of the table: what permuting means in it
     reading_of_table = {"table2": reading}
     if is_full_study:
         reading_of_table[RELEASED_TABLE] = "permute_released"
 
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
+        # English, of which Fake-English is a copy, is a target too
         for table, target in product(reading_of_table, (*sizes.targets, "en")):
             table_entries += permutation_entries(
                 sizes, table, reading_of_table[table], target, seed
@@ -286,7 +294,7 @@ def grid(
     seeds : int, default 0
         Number of seeds; 0 takes the scale's own.
     reading : str, default 'permute'
-        Name of the transform, a key of `READINGS`.
+        What permuting means: `permute`, `permute_released` or `permute_positions`.
     languages : str, optional
         Target languages with commas between, as in `es,hi`; empty takes the study's own.
     own : str or dict

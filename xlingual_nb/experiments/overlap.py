@@ -35,14 +35,15 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/01_overlap.ipynb #8f917b09
 def belongs_here(claim) -> bool:
-    """Whether a claim is about Table 1 alone.
+    """Whether a claim is about Table 1 alone; those on several tables are shown in notebook 03.
 
     Parameters
     ----------
     claim : published.Claim
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
-    return all(t.table == "table1" for t in claim.tests) and "Tables" not in claim.where
+    names_one_table = "Tables" not in claim.where  # `where` in the paper: "Tables 1 and 2"
+    return names_one_table and all(t.table == "table1" for t in claim.tests)
 
 # %% ../../nbs/01_overlap.ipynb #52859f38
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -51,9 +52,11 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list[TableEntry]:
-    """Table entries of K et al.'s Table 1, and of models whose subword overlap is set directly.
+    """All numbers of Table 1 of K et al. (2020), each with the runs it is read from.
 
-    A row is a model and the languages of training and test, as in `en-es | en | es`.
+    A row is a model with the languages that its tasks are learnt and tested in: `en-es | en | es`.
+    Columns are NLI accuracy, NER F1 and sentence retrieval. Further rows, of ours, set the share of
+    subwords in common directly.
 
     Parameters
     ----------
@@ -107,10 +110,10 @@ def cells(
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def overlap_row_entries(sizes, share: float, seed: int) -> list[TableEntry]:
-    """Table entries of the model whose languages share a given share of subword types.
+    """Scores of a model whose languages, English and Fake-English, share some subword types.
 
-    Token ids are shifted here, not characters (Dufter & Schütze 2020, footnote 3). The same model
-    untrained is its baseline. The model without overlap is also tested on Fake-English.
+    Fake-English is a copy with shifted token ids, not characters (Dufter & Schütze 2020, footnote
+    3). The same model untrained is its baseline.
 
     Parameters
     ----------
@@ -136,6 +139,7 @@ def overlap_row_entries(sizes, share: float, seed: int) -> list[TableEntry]:
         (f"untrained | {name} | en", untrained_spec(spec), "en"),
     ]
     if share == 0:
+        # without overlap, also in the language that tasks are learnt in
         rows.append((f"en-enfake | {name} | enfake", spec, "enfake"))
 
     table_entries = []
@@ -177,58 +181,64 @@ MARK = "NER significant at 0.05"
 
 
 def contribution_pairs(targets) -> list[tuple[str, str]]:
-    """Pairs of rows whose difference is the contribution of shared subwords, the paper's last
-    pair included.
+    """Pairs of rows of Table 1 whose difference is the contribution of shared subwords.
 
     Parameters
     ----------
     targets : sequence of str
         Target languages.
+
+    Returns
+    -------
+    list[tuple[str, str]]
+        (Row with shared subwords, row without): a target with English and with Fake-English, as in
+        `("en-es | en | es", "enfake-es | enfake | es")`, and the paper's last pair.
     """
-    target_pairs = [
-        tuple(f"{source}-{t} | {source} | {t}" for source in ("en", "enfake")) for t in targets
-    ]
-    return [*target_pairs, ("en-enfake | enfake | enfake", "en-enfake | enfake | en")]
+    pairs = [(f"en-{t} | en | {t}", f"enfake-{t} | enfake | {t}") for t in targets]
+    # one model: Fake-English to itself, which shares all subwords, and to English
+    pairs.append(("en-enfake | enfake | enfake", "en-enfake | enfake | en"))
+    return pairs
 
 
 def wordpiece_contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.DataFrame:
-    """The contribution of shared subwords in K et al.'s Table 1, as further observations.
+    """The contribution of shared subwords in K et al.'s Table 1, as further measured numbers.
 
-    For each pair of rows: accuracy with shared subwords less accuracy without, by seed, and
-    whether F1 is significantly higher (1 or 0; none for a single seed). Rows of one model are
-    compared seed by seed.
+    For each pair of rows, with and without shared subwords (`en-es | en | es` and `enfake-es |
+    enfake | es`): the difference in NLI accuracy, by seed, and whether NER F1 is significantly
+    higher (1 or 0; none for a single seed).
 
     Parameters
     ----------
     observations : pd.DataFrame
-        A row for each row, column and seed, with its `value`, as of `study.observe`.
+        Measured numbers as of `study.observe`: a row for each `row`, `column` and `seed` of the
+        table, with its `value`.
     targets : sequence of str
         Target languages.
 
     Returns
     -------
     pd.DataFrame
-        With the columns of `observations`.
+        With the columns of `observations`; `row` is the one with shared subwords.
     """
     groups = observations.groupby(["row", "column"])
+    # by (row, column): the numbers of all seeds, indexed by seed
     scores = {row_and_column: group.set_index("seed") for row_and_column, group in groups}
 
-    def measured_rows(rows, column):
-        return [scores[row, column] for row in rows if (row, column) in scores]
-
     contributions = []
-    for rows in contribution_pairs(targets):
-        accuracy = measured_rows(rows, "XNLI Accuracy")
-        if len(accuracy) == 2:
-            with_overlap, without_overlap = accuracy
-            differences = with_overlap.value - without_overlap.value  # aligned by seed
-            gain = with_overlap.assign(column=GAIN, value=differences)
+    for with_overlap, without_overlap in contribution_pairs(targets):
+        accuracy = scores.get((with_overlap, "XNLI Accuracy"))
+        other_accuracy = scores.get((without_overlap, "XNLI Accuracy"))
+        if accuracy is not None and other_accuracy is not None:
+            differences = accuracy.value - other_accuracy.value  # aligned by seed
+            gain = accuracy.assign(column=GAIN, value=differences)
             contributions.append(gain.dropna(subset="value").reset_index())
 
-        f1 = measured_rows(rows, "NER F1-Score")
-        if len(f1) == 2 and min(map(len, f1)) > 1:
-            mark = f1[0].head(1).assign(column=MARK, value=float(is_significantly_higher(*f1)))
-            contributions.append(mark.reset_index())
+        f1 = scores.get((with_overlap, "NER F1-Score"))
+        other_f1 = scores.get((without_overlap, "NER F1-Score"))
+        if f1 is not None and other_f1 is not None and min(len(f1), len(other_f1)) > 1:
+            # one number for all seeds, in the place of the first
+            is_higher = float(is_significantly_higher(f1, other_f1))
+            contributions.append(f1.head(1).assign(column=MARK, value=is_higher).reset_index())
 
     if not contributions:
         return observations.head(0)
@@ -241,11 +251,11 @@ def is_significantly_higher(first: pd.DataFrame, second: pd.DataFrame) -> bool:
     Parameters
     ----------
     first, second : DataFrame
-        Observations by seed. Rows of the same runs are compared seed by seed, others by Welch's
-        test.
+        Measured numbers, with columns `value` and `run_id`, indexed by seed. Scores of the same
+        runs in two languages are compared seed by seed, others by Welch's test.
     """
-    of_the_same_runs = not set(first.run_id).isdisjoint(second.run_id)
-    if of_the_same_runs:
+    have_common_runs = not set(first.run_id).isdisjoint(second.run_id)
+    if have_common_runs:
         difference = contrast([(first.value - second.value).dropna()], [1])
     else:
         difference = contrast([first.value, second.value], [1, -1])
@@ -297,8 +307,8 @@ def subword_overlap(spec: PretrainSpec, store) -> dict[str, float] | None:
 
 # %% ../../nbs/01_overlap.ipynb #4274ac94
 def same_length_share(spec: PretrainSpec, store) -> float | None:
-    """Share of sentences that both languages of a model, one the disguise of the other, split
-    into equally many subwords.
+    """Share of sentences that are as many subwords long in both languages of a model, of which one
+    is a copy of the other in other characters or ids.
 
     Parameters
     ----------

@@ -56,8 +56,9 @@ def table1_languages(sizes: JointConfig) -> tuple[str, ...]:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
-    six = tuple(l for l in published(PAPER, TABLE).column.unique() if l in queried_targets(sizes))
-    return six or queried_targets(sizes)
+    targets = queried_targets(sizes)
+    papers_targets = tuple(l for l in published(PAPER, TABLE).column.unique() if l in targets)
+    return papers_targets or targets
 
 
 def pos_records(sizes: JointConfig) -> tuple[RecordsSpec, ...]:
@@ -69,7 +70,9 @@ def pos_records(sizes: JointConfig) -> tuple[RecordsSpec, ...]:
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
     if sizes.corpus.startswith("micro"):
-        world = tuple((k, v) for k, v in sizes.text["train"].parameters if k == "vocabulary")
+        # the vocabulary of the study's text, whatever its other parameters
+        parameters = sizes.text["train"].parameters
+        world = tuple((key, value) for key, value in parameters if key == "vocabulary")
         return (RecordsSpec("pos", f"micro/{SOURCE}", "train", 4000, world),)
     lines = [RecordsSpec("pos", "ud/en-lines", part) for part in ("train", "dev", "test")]
     return (*lines, RecordsSpec("pos", "ud/en-pud", "test"))
@@ -78,7 +81,7 @@ def pos_records(sizes: JointConfig) -> tuple[RecordsSpec, ...]:
 def word_classes_spec(
     sizes: JointConfig, spec, target: str, identical: bool = True, mapped: bool = False
 ) -> WordClassesSpec:
-    """Word retrieval by part of speech, between English and a target.
+    """Run of word retrieval by part of speech, between English and a target.
 
     Parameters
     ----------
@@ -103,17 +106,19 @@ def word_classes_spec(
 
 
 def metric_or_nan(name: str):
-    """Reads a metric from a run; NaN for a part of speech without a pair.
+    """A function that reads a metric from a run, for `TableEntry.metric`; NaN where it is missing.
+
+    A run has no metric for a part of speech without a pair of words.
 
     Parameters
     ----------
     name : str
-        Name of the metric.
+        Name of the metric, such as `found noun all mrr`.
 
     Returns
     -------
     callable
-        Maps a run's metrics to a number.
+        Maps a run's metrics, by name, to the number.
     """
 
     def read_value(values):
@@ -123,7 +128,7 @@ def metric_or_nan(name: str):
 
 # %% ../../nbs/11_parts_of_speech.ipynb #e5f6b70a
 def table1_method(sizes: JointConfig) -> str:
-    """Method of the table: BERT, else the first method of the corpus.
+    """Method whose vectors the table is of: BERT, or the first one that a corpus without BERT has.
 
     Parameters
     ----------
@@ -134,7 +139,7 @@ def table1_method(sizes: JointConfig) -> str:
 
 
 def table_address(sizes: JointConfig) -> tuple[str, str]:
-    """Paper and name of the table.
+    """Names of the paper and of the table that the numbers belong to.
 
     Parameters
     ----------
@@ -144,24 +149,26 @@ def table_address(sizes: JointConfig) -> tuple[str, str]:
     Returns
     -------
     tuple[str, str]
-        The paper's Table 1 for BERT; else a table of ours, named by the method.
+        `("liu2020a", "table1")` for BERT; else a table of ours, named by the method.
     """
-    return (
-        (reference_paper(sizes), TABLE)
-        if table1_method(sizes) == "bert"
-        else ("ours", table1_method(sizes))
-    )
+    method = table1_method(sizes)
+    if method == "bert":
+        return reference_paper(sizes), TABLE
+    return "ours", method
 
 
 def class_row(
     sizes: JointConfig,
     spec,
     row: str,
-    source_and_metric: tuple[str, str],
+    retrieval: str,
+    metric: str,
     seed: int,
     mapped: bool = False,
 ) -> list[TableEntry]:
-    """Table entries of a row of Table 1 of Liu et al. (2020a): MRR in each language and on average.
+    """Word retrieval of one part of speech, as a row of Table 1 of Liu et al. (2020a).
+
+    Mean reciprocal rank (MRR) in each language, and means over languages.
 
     Parameters
     ----------
@@ -170,9 +177,12 @@ def class_row(
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     row : str
-        Label of the row.
-    source_and_metric : tuple[str, str]
-        How words are retrieved, such as `found noun` or `strings noun`, and the metric.
+        Label of the row, such as `noun` or `untrained | noun`.
+    retrieval : str
+        How words of which class are retrieved: `found noun` by vectors, `strings noun` by identical
+        or similar strings.
+    metric : str
+        `mrr`, or `chance`.
     seed : int
         Seed of the model.
     mapped : bool, default False
@@ -181,18 +191,23 @@ def class_row(
     Returns
     -------
     list[TableEntry]
-        Each is one number of a table: its row, column and seed, and the runs and metric behind it.
+        One for each row, column and seed: the runs and metric that its number is read from.
     """
-    # `found noun mrr`: of retrieval by vectors; `strings noun mrr`: by identical or similar strings
-    source, metric_name = source_and_metric
-    languages = table1_languages(sizes)
-    runs = tuple(word_classes_spec(sizes, spec, l, True, mapped) for l in languages)
-    non_identical = tuple(word_classes_spec(sizes, spec, l, False, mapped) for l in languages)
     paper, table = table_address(sizes)
+    languages = table1_languages(sizes)
+    # a run for each language, with and without pairs of identical strings
+    runs = tuple(
+        word_classes_spec(sizes, spec, language, identical=True, mapped=mapped)
+        for language in languages
+    )
+    non_identical_runs = tuple(
+        word_classes_spec(sizes, spec, language, identical=False, mapped=mapped)
+        for language in languages
+    )
 
-    # a class without words in a language has no metric there: NaN
+    # metrics of a run are named `found noun all mrr`; it has none for a class without words
     def entry(column, entry_runs, candidates="all"):
-        metric = metric_or_nan(f"{source} {candidates} {metric_name}")
+        name = f"{retrieval} {candidates} {metric}"
         return TableEntry(
             paper=paper,
             table=table,
@@ -200,22 +215,22 @@ def class_row(
             column=column,
             seed=seed,
             runs=entry_runs,
-            metric=metric,
+            metric=metric_or_nan(name),
         )
 
     table_entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
     table_entries.append(entry(MEAN, runs))
     # only words of the query's own part of speech are candidates
-    table_entries.append(entry(OWN_CLASS, runs, "own"))
-    # identical strings in both languages are left out
-    table_entries.append(entry(WITHOUT_IDENTICAL, non_identical))
+    table_entries.append(entry(OWN_CLASS, runs, candidates="own"))
+    table_entries.append(entry(WITHOUT_IDENTICAL, non_identical_runs))
     return table_entries
 
 
 def seed_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of every row of Table 1 of Liu et al. (2020a) for one model: parts of speech.
+    """Numbers of Table 1 of Liu et al. (2020a) for one model: word retrieval by part of speech.
 
-    With the baselines, the ceiling (supervised mapping), and the number of dictionary pairs.
+    A row is a part of speech (`noun`), or a baseline or ceiling of one (`untrained | noun`). Also
+    the numbers of dictionary pairs, in a table of ours, `pairs`.
 
     Parameters
     ----------
@@ -235,17 +250,22 @@ def seed_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     table_entries = []
     for name in CLASSES:
-        # (how words are retrieved, metric)
-        by_vectors = (f"found {name}", "mrr")
-        chance = (f"found {name}", "chance")
-        by_strings = (f"strings {name}", "mrr")
-
-        table_entries += class_row(sizes, trained, name, by_vectors, seed)
-        table_entries += class_row(sizes, untrained, f"untrained | {name}", by_vectors, seed)
-        table_entries += class_row(sizes, trained, f"random | {name}", chance, seed)
-        table_entries += class_row(sizes, trained, f"shared strings | {name}", by_strings, seed)
+        by_vectors = f"found {name}"
+        by_strings = f"strings {name}"
+        # (row, model, how words are retrieved, metric); chance and strings need no trained model,
+        # and are measured with it
+        rows = [
+            (name, trained, by_vectors, "mrr"),
+            (f"untrained | {name}", untrained, by_vectors, "mrr"),
+            (f"random | {name}", trained, by_vectors, "chance"),
+            (f"shared strings | {name}", trained, by_strings, "mrr"),
+        ]
+        for row, spec, retrieval, metric in rows:
+            table_entries += class_row(sizes, spec, row, retrieval, metric, seed)
         ceiling_row = f"{CEILING} | {name}"
-        table_entries += class_row(sizes, trained, ceiling_row, by_vectors, seed, mapped=True)
+        table_entries += class_row(
+            sizes, trained, ceiling_row, by_vectors, "mrr", seed, mapped=True
+        )
 
         # how many pairs of the dictionary the numbers rest on
         n_pairs = metric_or_nan(f"found {name} pairs")
@@ -267,7 +287,9 @@ def seed_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Table entries of Table 1 of Liu et al. (2020a): word retrieval by part of speech.
+    """All numbers of Table 1 of Liu et al. (2020a), on word retrieval by part of speech.
+
+    Each with the runs that it is read from. A row is a part of speech, a column a language.
 
     Parameters
     ----------

@@ -103,9 +103,9 @@ def check_language(sizes, language: str) -> str:
     InputError
         If it has none; the message lists the languages and says how to bring one.
     """
-    # languages that the section names itself need not be in the list of available ones
+    # languages that the settings name themselves need not be in the list of available ones
     named_languages = list(sizes.section_languages())
-    shifts = getattr(sizes, "shifts", None)
+    shifts = getattr(sizes, "shifts", None)  # settings of the study of language shifts, if any
     if shifts:
         named_languages += shifts.languages
     available = available_languages(sizes)
@@ -147,10 +147,9 @@ _SPECS = {}
 
 
 def shared_spec(kind: type, *values) -> CorpusSpec | RecordsSpec:
-    """The spec of these values, one object for all that ask for it.
+    """The spec of a text or of records with these values, one object for all callers.
 
-    Thousands of table entries read the same few texts; one object means that each is checked
-    once.
+    Thousands of runs read the same few texts; with one object, each text is checked once.
 
     Parameters
     ----------
@@ -220,18 +219,20 @@ def records_spec(
     transforms : tuple[str, ...], optional
         Names of transforms applied to their text.
     """
-    p = get_data_split(sizes, task, part)
+    split = get_data_split(sizes, task, part)
     language = check_language(sizes, language)
-    source = fill_template(sizes, p.source, language)
-    part_to_read = fill_template(sizes, p.part or part, language)
-    return shared_spec(RecordsSpec, task, source, part_to_read, p.size, p.parameters, transforms)
+    source = fill_template(sizes, split.source, language)
+    part_to_read = fill_template(sizes, split.part or part, language)
+    return shared_spec(
+        RecordsSpec, task, source, part_to_read, split.size, split.parameters, transforms
+    )
 
 # %% ../../nbs/lib/7020_study_data.ipynb #94887bd4
 ON_THE_HUB = {r"panx/(\w+)": "panx", r"xnli/(\w+)": "xnli", r"text/(\w+)\.wiki": "wikipedia"}
 
 
 def download_hint(source: str) -> str:
-    """How to download a source that the hub has, as the end of an error message.
+    """How to download a source that the Hugging Face hub has, as the end of an error message.
 
     Parameters
     ----------
@@ -241,15 +242,15 @@ def download_hint(source: str) -> str:
     Returns
     -------
     str
-        Empty for a source that is not on the hub.
+        Such as ``; `xlingual data get xnli es` gets it from the hub``; empty for a source that is
+        not on the hub.
     """
-    matches = [
-        (m[1], name) for pattern, name in ON_THE_HUB.items() if (m := re.fullmatch(pattern, source))
-    ]
-    return "".join(
-        f"; `xlingual data get {name} {language}` gets it from the hub"
-        for language, name in matches
-    )
+    for pattern, name in ON_THE_HUB.items():
+        match = re.fullmatch(pattern, source)
+        if match:
+            language = match[1]
+            return f"; `xlingual data get {name} {language}` gets it from the hub"
+    return ""
 
 # %% ../../nbs/lib/7020_study_data.ipynb #00bedc23
 def required_data(sizes) -> list[tuple[str, str, str]]:
@@ -366,14 +367,15 @@ def read_all_data(specs: tuple, digests: tuple) -> None:
     dev_texts = {}
     for location, spec in specs:
         data = read_located(location, spec)
-        if ".text.dev (" in location:
+        if ".text.dev (" in location:  # such as `mine.toml, laptop.bible.text.dev (es)`
             dev_texts[location] = data
     if len(dev_texts) > 1:
+        # raises an error unless they are parallel; the locations are names for its message
         parallel_sentences(dev_texts, {location: location for location in dev_texts})
 
 
 def check_data(sizes, name: str) -> None:
-    """Check that a study can read all of its data.
+    """Check that a study can read all of its data, before any run is started.
 
     Parameters
     ----------
@@ -387,8 +389,9 @@ def check_data(sizes, name: str) -> None:
     InputError
         If it cannot.
     """
-    specs = tuple(data_specs(sizes, name).items())
+    specs = data_specs(sizes, name)
+    # they change with the files, which are then read again
     digests = []
-    for _, spec in specs:
+    for spec in specs.values():
         digests += spec.source_digests().values()
-    read_all_data(specs, tuple(digests))
+    read_all_data(tuple(specs.items()), tuple(digests))

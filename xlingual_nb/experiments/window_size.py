@@ -49,7 +49,7 @@ MEAN = "mean"
 
 
 def window_label(model: str, target: str = MEAN) -> str:
-    """Label of a row, such as `en-es | BERT small, 20 pieces | es`.
+    """Label of a row, such as `en-es | BERT small, 20 pieces | es` (languages, model, target).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def window_label(model: str, target: str = MEAN) -> str:
 
 
 def bert_label(amount: str, pieces) -> str:
-    """Name of a BERT: its amount of text, and the length of its inputs.
+    """Name of a BERT in row labels, such as `BERT small, 20 pieces`: its text and input length.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def bert_label(amount: str, pieces) -> str:
 
 
 def word2vec_label(window: int) -> str:
-    """Name of a Word2Vec on the small amount of text.
+    """Name of a Word2Vec in row labels: `Word2Vec small, window 5`, on the small amount of text.
 
     Parameters
     ----------
@@ -143,7 +143,10 @@ READINGS = ("tokens", "inputs")
 
 
 def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
-    """Schedule of a model whose inputs are slices.
+    """Schedule of a BERT that reads its text in slices of a maximum length.
+
+    Slices are shorter than whole inputs; a step is to read as many tokens (by a larger batch), or
+    there are to be more steps of as many inputs.
 
     Parameters
     ----------
@@ -154,9 +157,11 @@ def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
     reading : str
         What a step keeps its number of, one of `READINGS`: tokens or inputs.
     """
+    check_choice("reading", reading, READINGS)
     training = sizes.base.training
+    # `typical`: mean length of a whole input in subwords
     times = sizes.windows.typical / pieces
-    if check_choice("reading", reading, READINGS) == "tokens":
+    if reading == "tokens":
         return replace(training, batch=max(1, round(training.batch * times)))
     return replace(
         training, steps=round(training.steps * times), opening=round(training.opening * times)
@@ -179,10 +184,11 @@ def window_bert_spec(
     seed : int
         Seed of the model.
     reading : str, default 'tokens'
-        Name of the reading, where the paper leaves several open.
+        What short inputs keep equal, which the paper leaves open: `tokens` of a step, or `inputs`.
     """
     shape, training = sizes.base
     if pieces:
+        # [CLS] and [SEP] come with each slice; the table of positions keeps its size
         shape = replace(shape, max_tokens=pieces + 2, positions=shape.position_table)
         training = sliced_schedule(sizes, pieces, reading)
     return liu2020_common.bert_spec(sizes, sentences, seed, shape=shape, training=training)
@@ -193,7 +199,7 @@ PERPLEXITY_COLUMN = "Perpl. dev / unigram"
 
 
 def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
-    """Word retrieval by a model for each target; BERT reads what is too long for it in slices.
+    """Runs of word retrieval by a model, one for each target.
 
     Parameters
     ----------
@@ -206,29 +212,31 @@ def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
 
     Returns
     -------
-    dict
+    dict[str, WordSpec]
         By target.
     """
-    overflow = {"beyond": "slice"} if isinstance(spec, PretrainSpec) else {}
+    if isinstance(spec, PretrainSpec):
+        readings = {"beyond": "slice"} | readings  # BERT reads what is too long for it in slices
     return {
-        target: word_retrieval_spec(sizes, spec, target, **overflow, **readings)
-        for target in sizes.targets
+        target: word_retrieval_spec(sizes, spec, target, **readings) for target in sizes.targets
     }
 
 
 def retrieval_rows(
     sizes: JointConfig, table: str, label, spec, seed: int, metric="mrr", make_run=lambda run: run
 ) -> list[TableEntry]:
-    """Table entries of word retrieval by a model: MRR for each target and for their mean.
+    """Mean reciprocal rank of word retrieval by a model, for each target and for their mean.
+
+    A row for each; columns are with all words, and without pairs of identical strings.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `figure3` or `figure4`.
     label : callable
-        Maps a target to the label of its row.
+        Maps a target, or `mean`, to the label of its row.
     spec : run spec
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     seed : int
@@ -236,7 +244,8 @@ def retrieval_rows(
     metric : str or callable
         Metric of the runs.
     make_run : callable
-        Maps each retrieval to the run that is read; by default the retrieval itself.
+        Maps each run of retrieval to the run that is read, such as one that maps its vectors first;
+        by default the retrieval itself.
 
     Returns
     -------
@@ -245,8 +254,8 @@ def retrieval_rows(
     """
     paper = reference_paper(sizes)
     table_entries = []
-    # with all words, and without pairs of identical strings
-    for column, options in zip(COLUMNS, ({}, non_identical_options(sizes))):
+    options_of_column = dict(zip(COLUMNS, ({}, non_identical_options(sizes))))
+    for column, options in options_of_column.items():
         retrievals = retrieval_specs(sizes, spec, **options)
         runs_of_target = with_average({t: make_run(run) for t, run in retrievals.items()})
         for target, runs in runs_of_target.items():
@@ -264,7 +273,9 @@ def retrieval_rows(
 
 
 def perplexity_entry(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
-    """Table entry that tells whether a model has learnt: its perplexity against a unigram model's.
+    """The number that tells whether a BERT has learnt: its perplexity, as a share of a unigram model's.
+
+    On development text; it is a row of Figure 3 in a column of ours.
 
     Parameters
     ----------
@@ -277,64 +288,68 @@ def perplexity_entry(sizes: JointConfig, model: str, spec: PretrainSpec) -> Tabl
     """
     languages = (SOURCE, *sizes.targets)
     dev_texts = tuple(corpus_spec(sizes, language, "dev") for language in languages)
-    run = FitSpec(spec, dev_texts)
-    paper = reference_paper(sizes)
-    row = window_label(model)
-    return TableEntry(paper, FIGURE3, row, PERPLEXITY_COLUMN, spec.seed, (run,), "share")
+    return TableEntry(
+        paper=reference_paper(sizes),
+        table=FIGURE3,
+        row=window_label(model),
+        column=PERPLEXITY_COLUMN,
+        seed=spec.seed,
+        runs=(FitSpec(spec, dev_texts),),
+        metric="share",
+    )
 
 
 def is_untrained_row(tidy, maximum: float):
-    """Marks the scores of models that have not learnt: their perplexity is above a share of the
-    unigram model's.
+    """Marks the scores of models that have not learnt, by their perplexity.
 
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        Numbers of the study, means over seeds: columns `corpus`, `row`, `column` and `value`.
     maximum : float
-        Highest share of the unigram perplexity that counts as learnt.
+        Highest perplexity that counts as learnt, as a share of a unigram model's.
 
     Returns
     -------
     Series of bool
-        One value a row of `tidy`; mapped vectors count with their model.
+        One value for each row of `tidy`; mapped vectors count with their model.
     """
-    model = (
-        tidy.corpus
-        + " | "
-        + tidy.row.str.split(" | ", regex=False).str[1].str.removesuffix(", mapped")
-    )
-    gate = tidy.column == PERPLEXITY_COLUMN
-    return model.isin(model[gate & (tidy.value > maximum)]) & ~gate
+    # `BERT small, 20 pieces` of a row `en-es | BERT small, 20 pieces, mapped | es`
+    name = tidy.row.str.split(" | ", regex=False).str[1].str.removesuffix(", mapped")
+    model = tidy.corpus + " | " + name
+    is_perplexity = tidy.column == PERPLEXITY_COLUMN
+    untrained_models = model[is_perplexity & (tidy.value > maximum)]
+    return model.isin(untrained_models) & ~is_perplexity
 
 # %% ../../nbs/10_window_size.ipynb #983df0c5
 def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Table entries of NLI, which are Figure 2 in notebook 09, as entries of Figure 3.
+    """Numbers of NLI, which functions shared with notebook 09 give as Figure 2's, as Figure 3's.
 
     Parameters
     ----------
     table_entries : list[TableEntry]
-        Table entries of the study.
+        Numbers of NLI, with the runs and metric behind each.
 
     Returns
     -------
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    return [replace(cell, table=FIGURE3) for cell in table_entries]
+    return [replace(entry, table=FIGURE3) for entry in table_entries]
 
 # %% ../../nbs/10_window_size.ipynb #e0c3ce40
 def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[TableEntry]:
-    """Table entries of the baselines of word retrieval.
+    """Scores of the baselines of word retrieval, as rows of Figure 3 or 4.
 
-    They are the untrained encoder, random vectors, and identical or similar strings.
+    They are the untrained encoder (`untrained | en | es`), random vectors, and identical or similar
+    strings.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `figure3` or `figure4`.
     seed : int
         Seed of the model.
 
@@ -343,14 +358,15 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    untrained = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
+    whole_inputs = window_bert_spec(sizes, sizes.sentences[0], pieces=0, seed=seed)
+    untrained = untrained_spec(whole_inputs)
 
     def rows(name, **options):
         label = partial(liu2020_evaluation.baseline_label, name)
         return retrieval_rows(sizes, table, label, untrained, seed, **options)
 
     def string_baseline(run):
-        return WordFloorsSpec(run, sizes.learnt)
+        return WordFloorsSpec(run, sizes.learnt)  # it finds translations by their spelling
 
     # chance and strings need no trained vectors: runs on the untrained encoder measure them
     table_entries = rows("untrained")
@@ -362,16 +378,17 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
 def window_mapping_rows(
     sizes: JointConfig, table: str, model: str, spec, seed: int
 ) -> list[TableEntry]:
-    """Table entries of a model whose English is mapped to each target: a ceiling.
+    """Scores of word retrieval with a model's English mapped to each target: a ceiling.
 
-    The mapping is a rotation learnt from half of the dictionary.
+    The mapping is a rotation learnt from half of the dictionary. Rows are such as
+    `en-es | BERT small, whole, mapped | es`.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     table : str
-        Name of the table, such as `table4`.
+        `figure3` or `figure4`.
     model : str
         Name of the model in row labels.
     spec : run spec
@@ -395,28 +412,31 @@ def window_mapping_rows(
 
 # %% ../../nbs/10_window_size.ipynb #e10b7188
 def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
-    """Maximum number of subwords in an input, for each model of a seed.
+    """Maximum numbers of subwords in an input that models of a seed are trained with.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     seed : int
-        Seed of the model.
+        Seed of the models.
 
     Returns
     -------
     tuple[int, ...]
-        0 stands for whole inputs.
+        Such as `(0, 20, 40)`; 0 stands for whole inputs.
     """
     lengths = (0, *sizes.windows.slices)
     if seed == SEEDS[0]:
-        lengths += sizes.windows.once
+        lengths += sizes.windows.once  # those that the first seed alone has
     return lengths
 
 
 def bert_entries(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
-    """Table entries of Figure 3 of Liu et al. (2020a) for one seed: BERT by length of inputs.
+    """Numbers of Figure 3 of Liu et al. (2020a) for one seed: BERT by the length of its inputs.
+
+    A row is a model and a target, such as `en-es | BERT small, 20 pieces | es`; columns are word
+    retrieval, NLI and perplexity. With baselines and ceilings.
 
     Parameters
     ----------
@@ -457,9 +477,10 @@ def bert_entries(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry
 
 
 def word2vec_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Table entries of Figure 4 of Liu et al. (2020a) for one seed: Word2Vec by its context window.
+    """Numbers of Figure 4 of Liu et al. (2020a) for one seed: Word2Vec by its context window.
 
-    On the small amount of text.
+    A row is a model and a target, such as `en-es | Word2Vec small, window 5 | es`; columns are word
+    retrieval. With baselines and a ceiling.
 
     Parameters
     ----------
@@ -476,7 +497,13 @@ def word2vec_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     table_entries = []
     for window in (sizes.window, *sizes.windows.spans):
         spec = liu2020_common.static_spec(
-            sizes, "word2vec", sizes.sentences[0], seed, "epochs", window=window, inputs="documents"
+            sizes,
+            "word2vec",
+            sizes.sentences[0],  # the small amount of text
+            seed,
+            reading="epochs",
+            window=window,
+            inputs="documents",
         )
         model = word2vec_label(window)
         label = partial(window_label, model)
@@ -497,7 +524,10 @@ def cells(
     own="",
     reading: str = "tokens",
 ) -> list[TableEntry]:
-    """Table entries of Figures 3 and 4 of Liu et al. (2020a): the length of contexts.
+    """All numbers of Figures 3 and 4 of Liu et al. (2020a), with the runs of each.
+
+    Figure 3: word retrieval and NLI by the length of BERT's inputs; Figure 4: by the context window
+    of Word2Vec.
 
     Parameters
     ----------

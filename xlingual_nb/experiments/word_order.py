@@ -26,10 +26,11 @@ def word_order_distance(language: str) -> float:
     language : str
         Language code.
     """
-    a = preset(SOURCE)
-    b = preset(language)
-    n_different = sum(getattr(a, dial) != getattr(b, dial) for dial in ORDER)
-    return (n_different + abs(a.scramble - b.scramble)) / (len(ORDER) + 1)
+    english = preset(SOURCE)
+    other = preset(language)
+    n_different = sum(getattr(english, name) != getattr(other, name) for name in ORDER)
+    # scrambling is a share, 0 to 1, and counts like one more parameter
+    return (n_different + abs(english.scramble - other.scramble)) / (len(ORDER) + 1)
 
 
 def word_order_distances(languages) -> dict[str, float]:
@@ -43,7 +44,7 @@ def word_order_distances(languages) -> dict[str, float]:
     Returns
     -------
     dict[str, float]
-        By language or mean.
+        By language or mean, such as `{"en": 0.0, "de": 0.25, "mean": 0.125}`.
     """
     distances = {l: word_order_distance(l) for l in languages if l in PRESETS}
     means = {}
@@ -62,7 +63,8 @@ def sort_by_distance(languages) -> list[str]:
         Languages of the rows.
     """
 
-    def far(language):
-        return word_order_distance(language) if language in PRESETS else 1.0
+    def distance_and_name(language):
+        distance = word_order_distance(language) if language in PRESETS else 1.0  # the largest
+        return distance, language
 
-    return sorted(languages, key=lambda language: (far(language), language))
+    return sorted(languages, key=distance_and_name)

@@ -45,36 +45,46 @@ def overlap_columns(column: str) -> dict[str, str]:
     Parameters
     ----------
     column : str
-        Label of the column.
+        Label of the column of transfer, such as `NER F1`.
+
+    Returns
+    -------
+    dict[str, str]
+        `{"NER overlap by type": "types {}", ...}`: metric of `overlap_spec`, with `{}` for the
+        language.
     """
     task = column.split()[0]
     return {f"{task} overlap by type": "types {}", f"{task} overlap by token": "tokens {}"}
 
 
 def overlap_spec(zero) -> SeenSpec:
-    """Share of the test sets' subwords that a zero-shot run's training data contain (Wu & Dredze
-    2019, section 5.4), by its encoder's tokenizer.
+    """Run that measures how many subwords of each test set stand in the English training data.
+
+    Of a zero-shot run's data, by its encoder's tokenizer (Wu & Dredze 2019, section 5.4).
 
     Parameters
     ----------
     zero : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     """
-    return SeenSpec(getattr(zero.checkpoint, "tokenizer", zero.checkpoint), zero.train, zero.tests)
+    model = zero.checkpoint
+    # an external checkpoint has no spec of its tokenizer: it stands for it itself
+    tokenizer = getattr(model, "tokenizer", model)
+    return SeenSpec(tokenizer, zero.train, zero.tests)
 
 
 def figure3_entries(
     task_entries: list[TableEntry], zero_shot_run, column: str, seed: int
 ) -> list[TableEntry]:
-    """Table entries of one task in Figure 3 of Wu & Dredze (2019), a point a language.
+    """Numbers of one task in Figure 3 of Wu & Dredze (2019): transfer against subword overlap.
 
-    A point is a language's subword overlap with English, and the score of transfer to it. The
-    scores, and their baselines, are entries of the task's own table, repeated here.
+    The figure has a point for each language: its subword overlap with English, and the score of
+    transfer to it. Scores and baselines are those of the task's own table, repeated here.
 
     Parameters
     ----------
     task_entries : list[TableEntry]
-        Entries of the task's table.
+        Numbers of the task's own table, with the runs and metric behind each.
     zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     column : str
@@ -115,21 +125,23 @@ def figure3_entries(
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #25f0ac0c
 def pivot_by_language(tidy: pd.DataFrame) -> pd.DataFrame:
-    """Points of Figure 3, a row a language and a column a column.
+    """Points of Figure 3 as a table: a row for each language, a column for each score and overlap.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        Numbers of all tables, means over seeds: columns `table`, `row` (such as `en-de | zero-shot
+        | de`), `column` and `value`.
 
     Returns
     -------
     pd.DataFrame
+        Indexed by `language`; columns such as `NER F1` and `NER overlap by type`.
     """
-    part = tidy[(tidy.table == FIGURE) & tidy.row.str.contains(" | zero-shot | ", regex=False)]
-    return part.assign(language=part.row.str.rsplit(" | ", n=1).str[-1]).pivot(
-        index="language", columns="column", values="value"
-    )
+    is_point = (tidy.table == FIGURE) & tidy.row.str.contains(" | zero-shot | ", regex=False)
+    points = tidy[is_point]
+    points = points.assign(language=points.row.str.rsplit(" | ", n=1).str[-1])
+    return points.pivot(index="language", columns="column", values="value")
 
 
 def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
@@ -149,8 +161,8 @@ def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
     wide = pivot_by_language(tidy)
     transfer_columns = [column for column in wide if " overlap " not in column]
 
+    # as the correlations of Table 4 of Dufter & Schütze, with overlap in the place of word order;
     # the first frame is empty, and gives the columns where there is no task
-    # the correlations of Table 4 of Dufter & Schütze, with overlap in the place of word order
     frames = [dufter_table4.order_transfer_correlations(tidy.head(0))]
     for column in transfer_columns:
         for overlap in overlap_columns(column):
@@ -185,11 +197,10 @@ def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFr
     ax.scatter(wide[overlap], wide[column], s=12, color="black")
 
     correlations = r[(r.overlap == overlap) & (r.transfer == column)]
-    titles = [
-        f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})"
-        for _, one in correlations.iterrows()
-    ]
-    ax.set_title("".join(titles) or "too few languages")
+    title = "too few languages"
+    for _, one in correlations.iterrows():  # one, or none
+        title = f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})"
+    ax.set_title(title)
     ax.set(xlabel=f"{overlap}, %", ylabel=f"{column}, %")
     right = max(10.0, 1.1 * wide[overlap].max())
     ax.set_xlim(-0.3 * right, right)  # names of languages without overlap find room
@@ -203,7 +214,7 @@ NATURAL_RECORDS = MICROWORLD_RECORDS | {"ner": NameRecords}
 
 
 def task_split(sizes: JointConfig, task: str, part: str) -> DataSplit:
-    """Where a section reads a part of a task.
+    """Where the study reads a part of a task's data: a source, and how many records.
 
     Parameters
     ----------
@@ -214,7 +225,9 @@ def task_split(sizes: JointConfig, task: str, part: str) -> DataSplit:
     part : str
         Part of the data: `train`, `dev` or `test`.
     """
-    return (sizes.nli if task == "nli" else getattr(sizes.tasks, task))[part]
+    # NLI is a task of other studies too, and has its settings beside the others
+    splits = sizes.nli if task == "nli" else getattr(sizes.tasks, task)
+    return splits[part]
 
 
 def labelled_task_records(
@@ -267,7 +280,7 @@ def is_single_world(sizes: JointConfig) -> bool:
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #1fe90560
 def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
-    """Languages that a task can be tested in, English first: those with all names its source needs.
+    """Languages that a task can be tested in, English first: those whose data the settings name.
 
     Parameters
     ----------
@@ -278,9 +291,9 @@ def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     """
     split = task_split(sizes, task, "test")
     required_names = {*PLACEHOLDER.findall(split.source), *PLACEHOLDER.findall(split.part)}
-    required_names -= {"language", "part"}
+    required_names -= {"language", "part"}  # every language has these
 
-    # `ud/{treebank}` can be read in the languages whose treebank the section names
+    # `ud/{treebank}` can be read in the languages whose treebank the settings name
     def has_names(language):
         return required_names <= sizes.languages.get(language, {}).keys()
 
@@ -310,7 +323,7 @@ def has_training_records(sizes: JointConfig, task: str, language: str) -> bool:
 
 
 def supervised_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
-    """Languages that a task can also be learnt in, English first.
+    """Languages that have training data for a task beside test data, English first.
 
     Parameters
     ----------
@@ -319,9 +332,9 @@ def supervised_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     task : str
         Name of the task, such as `nli`.
     """
-    return SOURCE, *(
-        l for l in evaluation_languages(sizes, task)[1:] if has_training_records(sizes, task, l)
-    )
+    _, *targets = evaluation_languages(sizes, task)
+    trainable = [target for target in targets if has_training_records(sizes, task, target)]
+    return (SOURCE, *trainable)
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #c12959ed
 def record_labels(task: str, record: dict) -> set[str]:
@@ -333,16 +346,23 @@ def record_labels(task: str, record: dict) -> set[str]:
     task : str
         Name of the task, such as `nli`.
     record : dict
-        A record of the task.
+        A record of the task, such as `{"label": "neutral", ...}` or `{"tags": ["B-PER", ...]}`.
+
+    Returns
+    -------
+    set[str]
+        Such as `{"neutral"}` or `{"PER"}`; empty for parts of speech and trees.
     """
     if "label" in record:
         return {record["label"]}
-    return {tag[2:] for tag in record["tags"] if tag != "O"} if task == "ner" else set()
+    if task == "ner":
+        return {tag[2:] for tag in record["tags"] if tag != "O"}  # PER of B-PER
+    return set()
 
 
 @cache
 def cached_labels(location: str, spec: RecordsSpec, digests: tuple) -> frozenset:
-    """Labels of all records, read once for each state of their files.
+    """Labels of all records of a data set, read once for each state of its files.
 
     Parameters
     ----------
@@ -360,14 +380,14 @@ def cached_labels(location: str, spec: RecordsSpec, digests: tuple) -> frozenset
 
 
 def load_labels(sizes: JointConfig, key: str, spec: RecordsSpec) -> frozenset:
-    """Labels of the records that a key of the section names.
+    """Labels of all records of a data set; an error names the key of the settings that names it.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     key : str
-        Key of the section, for messages.
+        Key of the settings file, such as `tasks.ner.train (de)`.
     spec : RecordsSpec
         Records to read.
 
@@ -403,19 +423,21 @@ def task_labels(
     Returns
     -------
     tuple[str, RecordsSpec, set[str]]
-        Key of the section, records, and labels; of NER only the kinds of entities that the
-        section counts.
+        Key of the settings, such as `laptop.natural.tasks.ner.train (de)`; records; and labels, of
+        NER only the kinds of entities that the study counts.
 
     Raises
     ------
     InputError
         If they cannot be read; the message names the key.
     """
-    key = f"{'nli' if task == 'nli' else f'tasks.{task}'}.{part} ({language})"
+    section = "nli" if task == "nli" else f"tasks.{task}"
+    key = f"{section}.{part} ({language})"
     spec = labelled_task_records(sizes, task, language, part).records
-    labels = {*load_labels(sizes, key, spec)}
-    counted = {*sizes.tasks.kinds} if task == "ner" else set()
-    return f"{sizes.scale}.{sizes.corpus}.{key}", spec, labels & counted if counted else labels
+    labels = set(load_labels(sizes, key, spec))
+    if task == "ner" and sizes.tasks.kinds:
+        labels &= set(sizes.tasks.kinds)
+    return f"{sizes.scale}.{sizes.corpus}.{key}", spec, labels
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #6ec86211
 LABEL_FIXES = {"ner": "name the kinds that both have in `tasks.kinds`, or give a set with the same"}
@@ -467,12 +489,13 @@ def mean_groups(languages) -> dict[str, tuple[str, ...]]:
     Parameters
     ----------
     languages : sequence of str
-        Languages of the rows.
+        Languages that are tested.
 
     Returns
     -------
     dict[str, tuple[str, ...]]
-        By the name of the mean; without means of no language.
+        By the name of the mean, such as `{"mean": ("en", "de"), "mean -en": ("de",)}`; means of no
+        language are left out.
     """
     groups = {}
     for name, left_out in MEANS.items():
@@ -509,21 +532,22 @@ def zero_shot_baseline_label(floor: str, target: str) -> str:
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #06470fa3
 def joint_run_metrics(run, name: str, languages) -> dict[str, tuple]:
-    """Metrics of one run that is tested in all languages, for each language and mean.
+    """Where to read a score in each language, and its means, if one run is tested in all of them.
 
     Parameters
     ----------
-    run : object
+    run : run spec
         The run.
     name : str
-        Name of its metric, with `{}` for the language.
+        Name of its metric, with `{}` for the language, such as `accuracy {}`.
     languages : sequence of str
-        Languages of the rows.
+        Languages that it is tested in.
 
     Returns
     -------
     dict[str, tuple]
-        (Runs, metric) of a table entry, by language or mean.
+        (Runs, metric) of a `TableEntry` by language or mean: `{"de": ((run,), "accuracy de"), ...,
+        "mean": ((run,), function)}`.
     """
     metrics = {language: name.format(language) for language in languages}
     for mean_name, members in mean_groups(languages).items():
@@ -532,21 +556,23 @@ def joint_run_metrics(run, name: str, languages) -> dict[str, tuple]:
 
 
 def separate_run_metrics(runs: dict, name: str) -> dict[str, tuple]:
-    """Metrics of runs that are tested in a language each, for each language and mean.
+    """Where to read a score in each language, and its means, if each language has a run.
 
     Parameters
     ----------
     runs : dict
         Run of each language, tested in that language first.
     name : str
-        Name of the runs' metric.
+        Name of the runs' metric, such as `accuracy`.
 
     Returns
     -------
     dict[str, tuple]
-        (Runs, metric) of a table entry, by language or mean.
+        (Runs, metric) of a `TableEntry` by language or mean: `{"de": ((run_de,), function), ...,
+        "mean": ((run_en, run_de), function)}`.
     """
 
+    # a run's metrics are in the order of its test languages: `accuracy de` comes first
     def first_value(values):
         return next(value for key, value in values.items() if key.startswith(f"{name} "))
 
