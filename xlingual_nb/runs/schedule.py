@@ -9,13 +9,15 @@ __all__ = ['cards_of', 'chain_lengths', 'makespan', 'machine_costs', 'rows_behin
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab00
 import heapq
 from collections.abc import Hashable, Mapping
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .files import load_json
 from .plan import MachineTable, Node, ancestors_by_id
 from .stages import stage_of
 from .store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab04
 def cards_of(node: Node, devices: int) -> int:
@@ -105,7 +107,9 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     return now
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab07
-def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int = 1) -> pd.DataFrame:
+def machine_costs(
+    nodes: Mapping[str, Node], table: MachineTable, devices: int = 1
+) -> "pd.DataFrame":
     """What the runs cost on each machine of a table, one row a machine.
 
     A card makes one run at a time. A run whose batches are cut into shards has up to `devices`
@@ -125,6 +129,8 @@ def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int =
         Columns: machine, card-hours, price (in the table's currency), longest run and critical path
         (hours), days on each number of cards of the table.
     """
+    import pandas as pd
+
     # FLOPs, which each machine's speed turns into hours
     total = sum(node.weight for node in nodes.values())
     work_of_runs = [node.weight / cards_of(node, devices) for node in nodes.values()]
@@ -172,7 +178,7 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
     return rows
 
 
-def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> pd.Series:
+def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> "pd.Series":
     """FLOPs of each table row, dearest first; a shared run counts in equal parts.
 
     Parameters
@@ -182,6 +188,8 @@ def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) ->
     wanted : Mapping[Hashable, set[str]]
         Ids of the runs that each row asks for.
     """
+    import pandas as pd
+
     costs = dict.fromkeys(wanted, 0.0)
     for key, rows in rows_behind(nodes, wanted).items():
         for row in rows:
@@ -208,7 +216,7 @@ def nodes_without(
     return {key: node for key, node in nodes.items() if not behind[key] or behind[key] - dropped}
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0d
-def measured_speeds(specs, store: Store) -> pd.DataFrame:
+def measured_speeds(specs, store: Store) -> "pd.DataFrame":
     """FLOP/s that the finished runs behind `specs` reached, by stage and device.
 
     Parameters
@@ -222,6 +230,8 @@ def measured_speeds(specs, store: Store) -> pd.DataFrame:
         Columns: stage, device (the processor or card), runs, FLOP/s. Runs of less than a second are
         left out: starting is all that they measure.
     """
+    import pandas as pd
+
     rows = []
     for spec in ancestors_by_id(specs).values():
         cost = stage_of(spec).cost

@@ -9,8 +9,7 @@ __all__ = ['lineage', 'Reason', 'moved_values', 'own_reasons', 'StoreView', 'cla
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .code_fingerprint import changes, current_name, digest_of, was_called
@@ -18,6 +17,9 @@ from .files import load_json
 from .spec import one_look, parents, plain_value, restore, run_id
 from .stages import declared_stages, stage_code
 from .store import Store, fingerprint, list_runs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/lib/1080_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
@@ -299,7 +301,7 @@ def known_specs(store: Store) -> tuple[dict, dict]:
     return specs, unknown
 
 
-def stale_runs(store: Store) -> pd.DataFrame:
+def stale_runs(store: Store) -> "pd.DataFrame":
     """The runs of a store that are not up to date by today's code.
 
     Parameters

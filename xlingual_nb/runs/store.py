@@ -16,12 +16,14 @@ import time
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .files import Lock, free_space, load_json, write_atomic
 from .spec import run_id
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # %% ../../nbs/lib/1070_store.ipynb #ac942180
 VERSION = "1"
@@ -413,7 +415,7 @@ class Store:
 COLUMNS = ["run_id", "stage", "state", "created", "seconds", "bytes", "spec", "path"]
 
 
-def list_runs(store: Store) -> pd.DataFrame:
+def list_runs(store: Store) -> "pd.DataFrame":
     """All runs of a store, a row each.
 
     Parameters
@@ -426,6 +428,8 @@ def list_runs(store: Store) -> pd.DataFrame:
     pd.DataFrame
         Columns `COLUMNS`; `state` is `found`, `damaged` or `partial`, `spec` is canonical JSON.
     """
+    import pandas as pd
+
     finished = [p for p in store.root.glob("*/??/*") if p.is_dir() and len(p.name) == 64]
     return pd.DataFrame(
         map(_row, sorted(finished) + sorted(store.root.glob("partial/*"))), columns=COLUMNS
@@ -458,7 +462,7 @@ def _row(folder: Path) -> dict:
     )
 
 
-def check_runs(store: Store) -> pd.DataFrame:
+def check_runs(store: Store) -> "pd.DataFrame":
     """Read every byte of every finished run.
 
     Parameters
@@ -471,6 +475,8 @@ def check_runs(store: Store) -> pd.DataFrame:
     pd.DataFrame
         A row a fault (run_id, stage, problem, path); empty when all is well.
     """
+    import pandas as pd
+
     rows = []
     for run in list_runs(store).itertuples():
         if run.state == "partial":
@@ -482,7 +488,7 @@ def check_runs(store: Store) -> pd.DataFrame:
 # %% ../../nbs/lib/1070_store.ipynb #dac2328a
 def prune_runs(
     store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Remove named runs, damaged runs, old partial folders and the trash.
 
     Runs that a process is making stay.
