@@ -19,7 +19,7 @@ import pandas as pd
 from ..errors import InputError
 from ..papers.published import PAPERS
 from . import tables, verdicts
-from .answer_blocks import Finding, finding_text, score_text, wrapped
+from .answer_blocks import Finding, finding_text, wrapped
 from .answers import reference_verdicts, write_cell
 from .checkout import repository
 from xlingual_nb.report.confirmation_outcomes import (
@@ -29,6 +29,7 @@ from xlingual_nb.report.confirmation_outcomes import (
     confirmation_scores,
 )
 from .reference_results import kept_study
+from .scores import score_text
 from .terminal import column_lines
 from ..runs.files import write_atomic
 
