@@ -287,6 +287,7 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
 
 
+@pytest.mark.ci
 def test_a_preempted_worker_saves_the_state_of_its_training(store, tmp_path):
     calm = Store(tmp_path / "calm")
     run([LONG], calm, progress=False)
