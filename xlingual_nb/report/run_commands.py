@@ -358,7 +358,10 @@ def unwanted_reference_runs(scale: str, as_json: bool):
 @runs_app.command("unwanted")
 def runs_unwanted(
     scale: Annotated[
-        str, typer.Option(help="Only the grids of this scale (default: of all).")
+        str,
+        typer.Option(
+            help="Only the grids of this scale (default: of all; with --reference: laptop)."
+        ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of the grids (0: the usual).")] = 0,
     reference: Annotated[
