@@ -55,7 +55,7 @@ def with_install_cell(notebook: dict, address: str) -> dict:
     # an earlier install cell goes: the address may have changed
     cells = [cell for cell in notebook["cells"] if TAG not in cell["metadata"].get("tags", [])]
     if address.startswith(CODE_HOST):
-        position = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
+        first_code = next(i for i, cell in enumerate(cells) if cell["cell_type"] == "code")
         install_cell = dict(
             cell_type="code",
             execution_count=None,
@@ -64,7 +64,7 @@ def with_install_cell(notebook: dict, address: str) -> dict:
             outputs=[],
             source=install_source(address).rstrip().splitlines(keepends=True),
         )
-        cells.insert(position, install_cell)
+        cells.insert(first_code, install_cell)
     return notebook | dict(cells=cells)
 
 

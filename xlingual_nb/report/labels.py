@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'LANGUAGES', 'NO_RESULT', 'ANY', 'MEAN', 'PRETRAINED', 'TERMS', 'DIALS', 'OF_TARGET', 'WORDS', 'PERCENT',
-           'NAMES', 'corpus_parameters', 'corpus_name', 'language_name', 'mean_name', 'term_name', 'pair_row_name',
-           'row_name', 'column_name', 'axis_name', 'source_name', 'with_display_names']
+           'NAMES', 'corpus_parameters', 'corpus_name', 'language_name', 'mean_name', 'term_name',
+           'fine_tuning_language', 'pair_row_name', 'row_name', 'column_name', 'axis_name', 'source_name',
+           'with_display_names']
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab02
 import re
@@ -99,7 +100,8 @@ def language_name(code: str) -> str:
 
 
 def mean_name(text: str) -> str:
-    """Display name of a mean: `mean -en -zh` is `mean without English and Chinese`.
+    """Display name of a mean over languages: `mean -en -zh` is `mean without English and Chinese`,
+    `mean` stays.
 
     Parameters
     ----------
@@ -130,9 +132,10 @@ TERMS = (  # (pattern of what stands in the keys of rows, what a reader sees)
     (r"^\|V\|$", "tokens of the language, |V|"),
     (r"^\|V ∩ V_en\|$", "of these in English too, |V ∩ V_en|"),
 )
-# parameters of the microworld's languages, with which the key of a row may begin
+# parameters of the microworld's languages, with which the key of a row may begin: `order | SVO`
 DIALS = "order", "overlap", "scramble", "preset"
-OF_TARGET = "supervised", "translate-train"  # ways that fine-tune in the language of the test
+# conditions that fine-tune in the language of the test: nothing is transferred
+OF_TARGET = "supervised", "translate-train"
 
 
 def term_name(part: str) -> str:
@@ -152,16 +155,37 @@ def term_name(part: str) -> str:
     return part
 
 
+def fine_tuning_language(first: str, second: str, condition: str, target: str) -> str:
+    """The language that a model of two languages was fine-tuned in.
+
+    Parameters
+    ----------
+    first, second : str
+        Languages that the model was pretrained on.
+    condition : str
+        Condition of the row, which may name the language: `en`, or `enfake 50% shared`.
+    target : str
+        Language that it was tested in.
+    """
+    if condition in LANGUAGES:
+        return condition
+    if re.match(r"enfake \d", condition):
+        return "enfake"
+    # zero-shot transfer is from the one language to the other
+    return first if target == second else second
+
+
 def pair_row_name(first: str, second: str, parts: list[str]) -> str:
-    """Display name of a row of a language pair, such as `English → Spanish, permutation 0.5`.
+    """Display name of a row of a model of two languages, such as `English → Spanish, permutation
+    0.5` of the key `en-es | permutation 0.5 | es`.
 
     Parameters
     ----------
     first, second : str
         Languages that the model was pretrained on; `xx` for the mean over several.
     parts : list[str]
-        Further parts of the key, as in `en-es | permutation 0.5 | es`: a condition, which may be
-        the language fine-tuned in, and the target language.
+        Further parts of the key, `["permutation 0.5", "es"]`: a condition, which may be the language
+        fine-tuned in, and the language tested in.
     """
     *between, target = parts
     if not between:
@@ -177,22 +201,17 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
         direction = f"{language_name(first)} → others, " if condition.startswith("alpha") else ""
         return f"{direction}{term_name(condition)}, {mean_name(target)}"
 
-    # the language of fine-tuning: named by the condition, else the one that is not the target
-    other = second if target == first else first
-    if condition in LANGUAGES:
-        source = condition
-    elif re.match(r"enfake \d", condition):  # "enfake 50% shared"
-        source = "enfake"
-    else:
-        source = first if target == second else second
-
+    source = fine_tuning_language(first, second, condition, target)
     if condition.startswith(OF_TARGET):
         text = language_name(target)
     elif first == second:  # a model of one language
         text = language_name(first)
     else:
         text = f"{language_name(source)} → {language_name(target)}"
+
+    # fine-tuned and tested in one language, which the model has beside another
     if source == target and first != second:
+        other = second if target == first else first
         text += f" (with {language_name(other)})"
     return text if condition in LANGUAGES else f"{text}, {term_name(condition)}"
 
@@ -208,23 +227,24 @@ def row_name(row: str) -> str:
     """
     head, *parts = str(row).split(" | ")
 
-    # a model of two languages
+    # a model of two languages: `en-es | permutation 0.5 | es`
     pair = re.fullmatch(r"(\w+)-(\w+)", head)
     if pair and {*pair.groups()} <= {*LANGUAGES, ANY}:
-        return pair_row_name(*pair.groups(), parts) if parts else head
+        first, second = pair.groups()
+        return pair_row_name(first, second, parts) if parts else head
 
-    # a setting of the microworld's typology
+    # a setting of the microworld's languages, which may begin with a language
     if head in DIALS:
-        settings = [re.sub(r"^\w+", lambda m: language_name(m[0]), part) for part in parts]
+        settings = [re.sub(r"^\w+", lambda code: language_name(code[0]), part) for part in parts]
         return f"{head}: {', '.join(settings)}"
 
-    # any other model, often followed by source and target language
+    # any other model, often with source and target language at the end: `untrained | en | es`
     names = [term_name(part) for part in parts]
     if len(parts) > 1 and parts[-2] in (*LANGUAGES, ANY):
         source, target = parts[-2:]
         if target in LANGUAGES:
             names[-2:] = [f"{language_name(source)} → {language_name(target)}"]
-        elif source == ANY:
+        elif source == ANY:  # means over sources, of tests in English
             names[-2:] = ["others → English", mean_name(target)]
         else:
             names[-2:] = [f"{language_name(source)} → others", mean_name(target)]
@@ -261,7 +281,7 @@ WORDS = (  # (pattern in the key of a column, what a reader sees)
 
 @cache
 def column_name(column: str) -> str:
-    """Display name of a column.
+    """Display name of a column: `XNLI ACC` is `XNLI accuracy`, `es` is `Spanish`.
 
     Parameters
     ----------
@@ -271,8 +291,9 @@ def column_name(column: str) -> str:
     text = str(column)
     for pattern, name in WORDS:
         text = re.sub(pattern, name, text)
+    # `es`, `F1 es` and `en → es` have codes of languages
     if re.fullmatch(r"[a-z]{2,6}|.* (en|es|hi|ru|enfake)|[a-z]{2} → [a-z]{2}", text):
-        text = re.sub(r"\b[a-z]{2,6}\b", lambda word: language_name(word[0]), text)
+        text = re.sub(r"\b[a-z]{2,6}\b", lambda code: language_name(code[0]), text)
     return text
 
 
@@ -280,7 +301,7 @@ PERCENT = r"^(XNLI|NLI|NER|POS|Parsing|Documents|Language ID)\b"  # scores from 
 
 
 def axis_name(column: str) -> str:
-    """Display name of a column with its unit, for an axis.
+    """Display name of a column for an axis of a figure, with `%` if its scores are in percent.
 
     Parameters
     ----------
@@ -290,7 +311,8 @@ def axis_name(column: str) -> str:
     return f"{column_name(column)}, %" if re.search(PERCENT, str(column)) else column_name(column)
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab12
-NAMES = {  # by the name of a column of words
+# {column of a table shown in a notebook: function that gives the display names of its values}
+NAMES = {
     "row": row_name,
     "setting": term_name,
     "model": term_name,
@@ -302,15 +324,16 @@ NAMES = {  # by the name of a column of words
 
 
 def source_name(source: str) -> str:
-    """Display name of the lower level of a header: `micro, kept` is `microworld, kept`.
+    """Display name of the lower level of a table's header: `micro, kept` is `microworld, kept`.
 
     Parameters
     ----------
     source : str
-        Key of the level: a corpus, with ", kept" where the column has the reference results.
+        Whose values a column has: a corpus, with ", kept" for its reference results; or `ours`,
+        `yours` and `published`, which stay.
     """
-    corpus, comma, rest = source.partition(", kept")
-    return corpus_name(corpus) + comma + rest
+    corpus, kept, rest = source.partition(", kept")
+    return corpus_name(corpus) + kept + rest
 
 
 def with_display_names(frame):
@@ -329,12 +352,12 @@ def with_display_names(frame):
     frame = frame.copy()
     # by position, as two columns may have one label
     for position, label in enumerate(frame.columns):
-        key = label[0] if isinstance(label, tuple) else label
-        if key in NAMES:
-            display_name = NAMES[key]
+        column = label[0] if isinstance(label, tuple) else label
+        if column in NAMES:
+            display_name = NAMES[column]
             values = frame.iloc[:, position]
-            words = [display_name(v) if isinstance(v, str) else v for v in values]
-            frame.isetitem(position, words)
+            names = [display_name(v) if isinstance(v, str) else v for v in values]
+            frame.isetitem(position, names)
 
     if frame.columns.nlevels == 1:
         return frame.set_axis([corpus_name(column_name(c)) for c in frame.columns], axis=1)

@@ -37,11 +37,14 @@ def say(*sentences: str) -> None:
     *sentences : str
         Markdown.
     """
-    display(Markdown(" ".join(" ".join(s.split()) for s in sentences)))
+    # line breaks of the source are no line breaks of the paragraph
+    lines = [" ".join(sentence.split()) for sentence in sentences]
+    display(Markdown(" ".join(lines)))
 
 
 def carried_in_part(row) -> str:
-    """Languages that carry a decided claim, in brackets, where it pools others too; else empty.
+    """Languages that alone show the effect of a decided claim, as ` (es, ru)`, where the claim's
+    test pools others that do not; else empty.
 
     Parameters
     ----------
@@ -67,6 +70,11 @@ def verdict_of(judged: pd.DataFrame, claim: str, corpus: str) -> tuple[str, str]
         Id of the claim.
     corpus : str
         Name of the corpus.
+
+    Returns
+    -------
+    tuple[str, str]
+        Such as ("reproduced", " (es)"); the second is empty where all languages carry it.
     """
     matching = judged[(judged.claim == claim) & (judged.corpus == corpus)]
     if matching.empty:
@@ -92,20 +100,22 @@ def mark(judged: pd.DataFrame, claim: str, corpus: str) -> str:
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Words as a sentence has them: `a, b and c`.
+    """Words as a sentence lists them: `a, b and c`.
 
     Parameters
     ----------
     words : Iterable[str]
-        The words.
+        One word or more.
     """
     *words_before, last = words
-    return f"{', '.join(words_before)} and {last}" if words_before else last
+    if not words_before:
+        return last
+    return f"{', '.join(words_before)} and {last}"
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0999a1f5
 def say_earlier(reference: Kept) -> None:
-    """Show how many of the reference results were made under an earlier reading; nothing where it
-    is none.
+    """Show how many runs behind the reference results were made under an earlier reading of the
+    paper's recipe; nothing where it is none.
 
     Parameters
     ----------
@@ -139,17 +149,18 @@ def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") 
     note : str
         A sentence beneath it.
     scale : str
-        Where given and `smoke`, the table is marked as no result.
+        Name of the scale; `smoke` marks the table as no result.
     """
-    # pandas would write <NA> for a missing count, whatever `na_rep` says
+    # integers with gaps: pandas would write <NA> for a missing one, whatever `na_rep` says
     counts = {}
     for column in frame.select_dtypes("Int64"):
         counts[column] = frame[column].astype(object).where(frame[column].notna(), "")
 
     options = dict(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
-    with pd.option_context("display.max_colwidth", None):
+    with pd.option_context("display.max_colwidth", None):  # long texts are not cut
         table = with_display_names(frame.assign(**counts)).to_html(**options)
-    table = re.sub(r"\n *(?=<td|<th>|</tr)", "", table)  # a line a row: half the size in a notebook
+    # the cells of a row on one line: half the size in a notebook's file
+    table = re.sub(r"\n *(?=<td|<th>|</tr)", "", table)
 
     style = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
     below = f"<p>{note}</p>" if note else ""
@@ -157,24 +168,28 @@ def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") 
 
 
 def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
-    """A claim in our words, with the language that was measured where one stands in for the
-    paper's.
+    """A claim in our words and, in brackets, the language that was measured in place of the paper's
+    where that has no text here.
 
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of a paper.
     judged : pd.DataFrame
-        Verdict table.
+        Verdict table, with a `note` on each verdict.
     """
-    # such a note begins "Old English stands in for German; ..."
-    notes = {str(note).split(";")[0] for note in judged[judged.claim == claim.id].note}
-    stands = {note for note in notes if "stands in for" in note}
-    return " ".join([claim.says, *(f"({note})" for note in sorted(stands))])
+    # the note then begins "Old English stands in for German; ..."
+    substitutions = set()
+    for note in judged[judged.claim == claim.id].note:
+        first = str(note).split(";")[0]
+        if "stands in for" in first:
+            substitutions.add(f"({first})")
+    return " ".join([claim.says, *sorted(substitutions)])
 
 
 def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    """Claims as an HTML table of a notebook: where, in our words, and a mark for each corpus.
+    """Claims as an HTML table of a notebook: where the paper makes it, the claim in our words, and
+    for each corpus the mark of its verdict.
 
     Parameters
     ----------
@@ -192,31 +207,32 @@ def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
         }
     )
 
-    # a mark for the verdict, and in brackets the languages that show the effect alone: "✓ (es)"
+    # the mark and, in brackets, the languages that show the effect alone: "✓ (es)"
     reached = set()  # verdicts that the legend explains
     for corpus in sorted(judged.corpus.unique()):
-        of_corpus = [verdict_of(judged, claim.id, corpus) for claim in about]
-        table[corpus_name(corpus)] = [MARKS[verdict] + carriers for verdict, carriers in of_corpus]
-        reached.update(verdict for verdict, _ in of_corpus)
+        marked = []
+        for claim in about:
+            verdict, carriers = verdict_of(judged, claim.id, corpus)
+            marked.append(MARKS[verdict] + carriers)
+            reached.add(verdict)
+        table[corpus_name(corpus)] = marked
 
     legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items() if verdict in reached)
     return HTML(f"{word_table(table, 'claims').data}<p>{legend}</p>")
 
 
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
-    """Table of the places where a paper and its code leave a choice: what each says, what was
-    chosen here, and the switch for the other reading.
+    """HTML table of the places where a paper is silent, or differs from its code: what each says,
+    what was chosen here, and the setting that runs the alternative.
 
     Parameters
     ----------
     ambiguities : Iterable[Ambiguity]
-        The choices.
+        The places.
     """
     rows = [(a.where, a.text, a.code, a.chosen, a.switch) for a in ambiguities]
-    return word_table(
-        pd.DataFrame(rows, columns=["where", "the paper says", "the code does", "here", "switch"]),
-        "choices",
-    )
+    columns = ["where", "the paper says", "the code does", "here", "switch"]
+    return word_table(pd.DataFrame(rows, columns=columns), "choices")
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #8120ab02
 DETAILS = (
@@ -226,16 +242,18 @@ DETAILS = (
 
 
 def measured_effect(row) -> str:
-    """Effect of a verdict row with interval, number of seeds and corpus, as text.
+    """The measured effect of a claim as text: `Bible: 0.29 [0.23, 0.36], n = 5`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table: the claim on one corpus.
     """
-    digits = verdicts.in_digits
-    interval = f" [{digits(row.low)}, {digits(row.high)}]" if pd.notna(row.low) else ""
-    effect = f"{digits(row.effect)}{interval}" if pd.notna(row.effect) else "no effect"
+    effect = "no effect"
+    if pd.notna(row.effect):
+        effect = verdicts.in_digits(row.effect)
+        if pd.notna(row.low):  # its 95 % interval is known
+            effect += f" [{verdicts.in_digits(row.low)}, {verdicts.in_digits(row.high)}]"
     return f"{corpus_name(row.corpus)}: {effect}, n = {row.n_seeds}"
 
 
@@ -265,27 +283,30 @@ def claim_verdicts(judged: pd.DataFrame, scale: str = "") -> HTML:
             "verdict": marked,
         }
     )
-    how_to_read = DETAILS.replace("`xlingual why CLAIM`", "<code>xlingual why CLAIM</code>")
-    return word_table(table, "verdicts", how_to_read, scale)
+    note = DETAILS.replace("`xlingual why CLAIM`", "<code>xlingual why CLAIM</code>")
+    return word_table(table, "verdicts", note, scale)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #8120ab05
 NOT_PRINTED = "Not printed in the paper"
 
 
 def published_note(tidy: pd.DataFrame) -> str:
-    """What of a table the paper prints no value of, as a sentence.
+    """A sentence on the columns of a table of which the paper prints no value; empty where it
+    prints some of each.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        Means over seeds beside published values, as of `report.tables.tidy`.
     """
+    # of the paper's are named `table2`, `figure4` or, by its released code, `table2-released`
     if not tidy.table.str.fullmatch(r"(table|figure)\d+(-\w+)?").all():
         return "A table of ours; the paper has none."
-    is_printed = tidy.groupby("column", sort=False).published.agg(lambda v: v.notna().any())
-    if not is_printed.any():
+
+    n_printed = tidy.groupby("column", sort=False).published.count()
+    if not n_printed.any():
         return f"{NOT_PRINTED}: any value of these rows."
-    lacking = [column_name(column) for column in is_printed.index[~is_printed]]
+    lacking = [column_name(column) for column in n_printed.index[n_printed == 0]]
     return f"{NOT_PRINTED}: {', '.join(lacking)}." if lacking else ""
 
 
@@ -295,7 +316,7 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
     Parameters
     ----------
     tidy : DataFrame
-        `tables.COLUMNS`, of one table.
+        Means over seeds, of one table (`tables.tidy`).
     name : str
         Identifier of the table on its page.
     caption : str
@@ -303,7 +324,7 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
     reference : DataFrame, optional
         The reference results of the same table, shown beside one's own.
     scale : str
-        Where given and `smoke`, the table is marked as no result.
+        Name of the scale; `smoke` marks the table as no result.
     """
     if tidy.empty:
         return HTML("<p>Nothing measured yet.</p>")
@@ -311,26 +332,29 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
     heading = f"<p><b>{caption}</b> ({tables.describe_seeds(tidy)})</p>" if caption else ""
     if tidy.published.notna().any() or reference is not None:
         frame = tables.beside_published(tidy, reference)
-        is_filled = (frame != "").any()  # by column: some are not published at all
-        frame = frame.loc[:, is_filled].reset_index(names="row")
+        has_values = (frame != "").any()  # by column: some are not published at all
+        frame = frame.loc[:, has_values].reset_index(names="row")
     else:
         frame = tables.ours_alone(tidy).reset_index()
     return HTML(heading + word_table(frame, name, published_note(tidy), scale).data)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0fc19ce3
 def cost_table(cells: Iterable[TableEntry], store):
-    """Cost of the runs behind some table entries, as HTML for a notebook; remarks on their data.
+    """Cost of the runs behind some table entries, as an HTML table for a notebook.
+
+    What is odd about the data files that these runs would read is printed.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries of the study.
+        Table entries of the study: numbers, each with the runs that it is read from.
     store : Store
         Store of runs; runs that it has cost nothing.
 
     Returns
     -------
     HTML or str
+        A sentence where there is nothing to run.
     """
     from xlingual_nb.runs import plan
 
@@ -338,15 +362,15 @@ def cost_table(cells: Iterable[TableEntry], store):
     if not runs:
         return "nothing to run"
 
-    # what is odd about the files that these runs would read
-    for path, lines in data_remarks(runs).items():
-        print(f"{Path(path).name}: {'; '.join(lines)}")
+    for path, remarks in data_remarks(runs).items():
+        print(f"{Path(path).name}: {'; '.join(remarks)}")
     costs = plan.plan(runs, store)
     return word_table(costs.assign(FLOPs=costs.FLOPs.map("{:.1e}".format)), "plan")
 
 
 def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
-    """Show how many table entries were measured, and the seeds of those that lack some.
+    """Show how many table entries (a row, column and seed each) were measured and, where seeds are
+    missing, how many of each row and column there are.
 
     Parameters
     ----------
@@ -361,7 +385,8 @@ def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
         display(missing.style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #e9f79f58
-WIDTH, COLOURS = 900, 64  # more than a page has room for, and than lines and letters need
+WIDTH = 900  # pixels: more than a page has room for
+COLOURS = 64  # more than lines and letters need
 
 
 def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = None) -> Image:
@@ -392,7 +417,7 @@ def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = 
 
 
 def small(figure) -> Image:
-    """A figure as a small picture for a notebook.
+    """A figure of matplotlib as a picture for a notebook, reduced in width and number of colours.
 
     Parameters
     ----------
@@ -405,7 +430,8 @@ def small(figure) -> Image:
 
 
 def mark_smoke(figure) -> None:
-    """Write across the middle of a figure that it shows no result, as those of scale `smoke` do.
+    """Write across the middle of a figure that it is no result: scale `smoke` only shows that the
+    code runs.
 
     Parameters
     ----------
@@ -464,7 +490,7 @@ def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOU
     Parameters
     ----------
     pictures : Iterable[Path]
-        The files.
+        PNG files, each with a JSON file beside it that has its caption.
     width : int, optional
         Width in pixels, at most.
     colours : int, optional
@@ -477,33 +503,34 @@ def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOU
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
-    """Show how far a user's tables agree with the reference results ("kept") at the same scale.
-
-    A sentence a table, and a table of the numbers that differ significantly.
+    """Show how far a user's tables agree with the reference results ("kept") at the same scale: a
+    sentence for each table, and a table of the numbers that differ significantly.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds, as of `report.tables.tidy`.
+        The user's means over seeds, as of `report.tables.tidy`.
     at : OutputFolders
         Where the notebook's results are.
     """
     notebook = at.reference.notebook
-    # with `keep` the user's tables have just become the reference results
-    if at.keep and len(tidy):
-        return print(f"{notebook}: these tables are the kept ones now")
-    if at.keep:
-        return print(f"{notebook}: nothing measured, what is kept stays as it was")
+    if at.keep:  # the user's tables have just become the reference results
+        if len(tidy):
+            print(f"{notebook}: these tables are the kept ones now")
+        else:
+            print(f"{notebook}: nothing measured, what is kept stays as it was")
+        return
 
     compared = agreement(tidy, at.reference.tables())
-    sentences = in_words(compared) or [
-        f"{notebook}: nothing is kept of these tables at scale {at.scale}, "
-        "so there is nothing to compare"
-    ]
+    sentences = in_words(compared)
+    if not sentences:
+        nothing_kept = f"{notebook}: nothing is kept of these tables at scale {at.scale}"
+        sentences = [f"{nothing_kept}, so there is nothing to compare"]
     print("\n".join(sentences))
 
     different = compared[compared.differ]
     if len(different):
         labels = ["table", "row", "column", "corpus"]
+        # both means with their numbers of seeds, and the corrected p of their difference
         values = ["value", "value_kept", "n_seeds", "n_seeds_kept", "adjusted"]
         display(word_table(different[labels + values], "differ"))

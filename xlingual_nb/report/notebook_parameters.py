@@ -39,11 +39,12 @@ class Parameter:
 
     @property
     def kind(self) -> str:
+        """Its type: as annotated, such as `list[str]`, else that of the default."""
         return self.annotation or type(self.default).__name__
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #651e3f43
 def tagged_cells(path: Path, tag: str = "parameters") -> dict[int, str]:
-    """Sources of the notebook cells that have a tag, by their position in the notebook.
+    """Sources of the notebook cells that have a tag: {position in the notebook: source}.
 
     Parameters
     ----------
@@ -69,15 +70,20 @@ def tagged_cells(path: Path, tag: str = "parameters") -> dict[int, str]:
 
 
 def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
-    """Name, value, comment and annotation of each assignment to a single name in Python source.
+    """The assignments to a single name in Python source.
 
     Parameters
     ----------
     source : str
-        Source of a cell: `seeds: int = 0  # number of seeds` gives ("seeds", the node of 0,
-        "number of seeds", "int").
+        Source of a cell, with lines such as `seeds: int = 0  # number of seeds`.
+
+    Returns
+    -------
+    list of (str, ast.expr, str, str)
+        Name, value as a node of the syntax tree, comment and annotation, such as ("seeds", the node
+        of 0, "number of seeds", "int"); comment and annotation may be empty.
     """
-    lines = [line.encode() for line in source.splitlines()]  # columns are counted in bytes
+    lines = [line.encode() for line in source.splitlines()]  # `ast` counts columns in bytes
     assignments = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.AnnAssign):
@@ -88,8 +94,9 @@ def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
             annotation = ""
         else:
             continue
-        # not `a.b = 1`, and not an annotation alone
+        # not `a.b = 1`, and not an annotation alone, as `seeds: int`
         if isinstance(target, ast.Name) and node.value is not None:
+            # syntax trees have no comments: it is what stands on the line after the value
             rest_of_line = lines[node.end_lineno - 1][node.end_col_offset :].decode()
             comment = rest_of_line.partition("#")[2].strip()
             assignments.append((target.id, node.value, comment, annotation))
@@ -120,12 +127,7 @@ def declared_parameters(source: str, name: str) -> dict[str, Parameter]:
                 f"{name}: the default of '{parameter}' is not a literal ({ast.unparse(value)}): "
                 "write a number, text, list or None"
             ) from None
-        declarations[parameter] = Parameter(
-            name=parameter,
-            default=default,
-            help=comment,
-            annotation=annotation,
-        )
+        declarations[parameter] = Parameter(parameter, default, help=comment, annotation=annotation)
     return declarations
 
 
@@ -176,12 +178,12 @@ TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def as_text(value) -> str:
-    """Text, a whole number, a path, or a list of these, as text with commas.
+    """The value of a parameter as text: of a list or tuple its members with commas between.
 
     Parameters
     ----------
     value : object
-        A value that is given.
+        A value that is given: text, a whole number, a path, or a list of these.
 
     Raises
     ------
@@ -246,7 +248,7 @@ def as_float(value) -> float:
 
 
 def as_bool(value) -> bool:
-    """True or False, also from yes and no, on and off, 1 and 0.
+    """True or False, also from the texts yes and no, on and off, 1 and 0 (`TRUTH`).
 
     Parameters
     ----------
@@ -267,7 +269,7 @@ def as_bool(value) -> bool:
 
 
 def as_list(value) -> list:
-    """A list, also from text with commas.
+    """A list, also from text such as `en,es` or `["en", "es"]`.
 
     Parameters
     ----------
@@ -281,34 +283,33 @@ def as_list(value) -> list:
     """
     if isinstance(value, str):
         text = value.strip()
-        value = ast.literal_eval(text) if text[:1] in ("[", "(") else text.split(",")
-        value = [item for item in value if item != ""]
+        is_literal = text.startswith(("[", "("))
+        members = ast.literal_eval(text) if is_literal else text.split(",")
+        return [member for member in members if member != ""]
     if not isinstance(value, (list, tuple)):
         raise ValueError(value)
     return list(value)
 
 
 def as_literal(value):
-    """The value; of text that is a Python literal, what it stands for.
+    """A value of any type; text that is a Python literal, as `[1, 2]`, becomes what it stands for.
 
     Parameters
     ----------
     value : object
         A value that is given.
-
-    Returns
-    -------
-    object
     """
+    if not isinstance(value, str):
+        return value
     try:
-        return ast.literal_eval(value) if isinstance(value, str) else value
-    except (ValueError, SyntaxError):
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # other text stays text
         return value
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c81c1e2f
 @dataclass(frozen=True)
 class Kind:
-    """A type of parameters: how a value is brought to it, and what it is called."""
+    """A type of parameters: function that converts a value to it, and its name in messages."""
 
     convert: Callable
     words: str
@@ -325,7 +326,7 @@ KINDS = {
 
 
 def typed_value(value, parameter: Parameter, notebook: str):
-    """Convert a value to the type of a notebook's parameter.
+    """A value in the type of a notebook's parameter.
 
     Parameters
     ----------
@@ -336,10 +337,6 @@ def typed_value(value, parameter: Parameter, notebook: str):
     notebook : str
         Name of the notebook, for messages.
 
-    Returns
-    -------
-    object
-
     Raises
     ------
     InputError
@@ -348,7 +345,8 @@ def typed_value(value, parameter: Parameter, notebook: str):
     if value is None and not parameter.default:
         return parameter.default  # an empty entry in YAML
 
-    type_name = parameter.kind.partition("[")[0]  # "list" of "list[str]"
+    # by the name of the type, "list" of "list[str]"; other types take any literal
+    type_name = parameter.kind.partition("[")[0]
     kind = KINDS.get(type_name, Kind(as_literal, "anything"))
     try:
         return kind.convert(value)
@@ -360,7 +358,7 @@ def typed_value(value, parameter: Parameter, notebook: str):
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #8851a284
 def unknown_name(name: str, known: dict, notebook: str) -> InputError:
-    """Error for a parameter that a notebook does not have, with close names.
+    """The error to raise for a parameter that a notebook does not have; it suggests close names.
 
     Parameters
     ----------
@@ -448,10 +446,10 @@ def check_device(device: str, here: bool = False) -> None:
         return
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(device.partition(":")[2] or 0)  # `cuda` is the first
-    if index >= count:
-        gpus = "1 GPU" if count == 1 else f"{count or 'no'} GPUs"
+    if index >= n_gpus:
+        gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus or 'no'} GPUs"
         raise InputError(f"device {device}: torch finds {gpus} here: choose cpu")
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c2c948a8
@@ -459,9 +457,8 @@ PATHS = "store", "results", "figures", "folder", "own"  # parameters that name a
 
 
 def with_absolute_paths(values: dict) -> dict:
-    """A notebook's parameters with the paths of folders, files and local models made absolute.
-
-    A kernel has a working folder of its own.
+    """A notebook's parameters with the paths of folders, files and local models made absolute,
+    since the notebook's kernel runs in another working folder.
 
     Parameters
     ----------
@@ -515,8 +512,8 @@ class ParameterError(InputError):
 
 
 def cells_before(namespace: dict) -> tuple[str, str]:
-    """Sources of the cell of defaults and of papermill's cell, of those that ran in a kernel just
-    before the present one.
+    """Sources of the two cells that run just before the present one in a kernel: that with the
+    defaults of the parameters, and that with given values, which papermill adds.
 
     Parameters
     ----------
@@ -525,21 +522,26 @@ def cells_before(namespace: dict) -> tuple[str, str]:
 
     Returns
     -------
-    tuple[str, str]
-        Empty where there is none.
+    defaults, injected : str
+        Empty where there is no such cell.
     """
-    earlier = [*namespace.get("In", ())][:-1]  # IPython keeps the sources of all cells in `In`
-    injected = earlier.pop() if earlier and earlier[-1].startswith(INJECTED) else ""
-    return earlier[-1] if earlier else "", injected
+    # IPython keeps the sources of all cells in `In`; the last is the cell that runs now
+    earlier = list(namespace.get("In", ()))[:-1]
+    injected = ""
+    if earlier and earlier[-1].startswith(INJECTED):
+        injected = earlier.pop()
+    defaults = earlier[-1] if earlier else ""
+    return defaults, injected
 
 
 def annotations_of(source: str) -> dict[str, str]:
-    """Annotation of each name in a cell that does nothing but assign; empty for other cells.
+    """Names that a cell assigns, with their annotations: {"scale": "str"}, or an empty string where
+    it has none. Empty for a cell that does anything else than assign.
 
     Parameters
     ----------
     source : str
-        Source of a cell.
+        Source of a cell, such as `scale: str = "smoke"`.
     """
     try:
         body = ast.parse(source).body
@@ -551,12 +553,13 @@ def annotations_of(source: str) -> dict[str, str]:
 
 
 def shipped_parameters(notebook: str) -> dict[str, Parameter]:
-    """Parameters of a notebook of the clone or, without one, of the wheel.
+    """Parameters of a notebook as it comes with the clone or, without one, with the wheel; empty for
+    a user's own notebook.
 
     Parameters
     ----------
     notebook : str
-        Name of the notebook, for messages.
+        Name of the notebook, as `xlingual list` has it.
     """
     try:
         path = readable_root() / "nbs" / f"{notebook}.ipynb"
@@ -589,12 +592,12 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
     """
     shipped = shipped_parameters(notebook)
     defaults_cell, injected_cell = cells_before(namespace)
-    defaults = annotations_of(defaults_cell)
+    defaults = annotations_of(defaults_cell)  # {name: annotation}
     is_defaults_cell = not shipped or bool(defaults.keys() & shipped)
     if not is_defaults_cell:  # another cell ran before this one
         defaults = {}
 
-    # a copy of a notebook may have parameters of its own: in one of ours, annotated ones
+    # a copy of a notebook may have further parameters: in a copy of ours, annotated ones
     known = dict(shipped)
     for name, annotation in defaults.items():
         if name not in known and (annotation or not shipped):
@@ -617,22 +620,24 @@ def check_parameters(notebook: str, namespace: dict) -> None:
     notebook : str
         The notebook whose parameters these are, as `xlingual list` names it.
     namespace : dict
-        `globals()` of the notebook; its `grid`, where it has one, is asked what else is wrong, and
-        values that change their type are put back there.
+        `globals()` of the notebook, in which converted values replace the given ones. Its function
+        `grid`, if it has one, builds the specs of the runs, and refuses what it cannot build.
 
     Raises
     ------
     InputError
-        For a name that was given and that the notebook does not have, and for a type, a scale, a
-        corpus, a device, a folder or rows that do not do.
+        For a name that the notebook does not have, and for a type, scale, corpus, device, folder or
+        rows that do not exist.
     """
     try:
         values = checked_values(*given_values(notebook, namespace), notebook)
         check_device(values.get("device", "cpu"), here=True)
         check_places(values)
         # the grid of runs knows which rows, models and languages there are
-        if grid := namespace.get("grid"):
-            grid(**{name: values[name] for name in signature(grid).parameters if name in values})
+        grid = namespace.get("grid")
+        if grid:
+            arguments = [name for name in signature(grid).parameters if name in values]
+            grid(**{name: values[name] for name in arguments})
     except InputError as error:
         raise ParameterError(str(error)) from None
     namespace.update(values)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'experiments', 'resolve', 'heading', 'experiments_with_grid', 'NotebookError', 'specs_of', 'values_of',
-           'grid_of', 'runnable', 'announcing_engine', 'without_grammars', 'is_no_start', 'execute', 'failure',
-           'check_injected', 'write_facts', 'run_notebook', 'half_written']
+           'grid_of', 'runnable', 'announcing_engine', 'without_grammars', 'is_failed_start', 'execute',
+           'notebook_failure', 'check_injected', 'write_facts', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e8fab297
 import difflib
@@ -42,7 +42,7 @@ from xlingual_nb.report.notebook_parameters import (
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #982ee353
 def experiments(folder: Path | None = None) -> dict[str, Path]:
-    """The numbered notebooks by name, in order.
+    """The numbered notebooks in order: {"01_overlap": path}.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def experiments(folder: Path | None = None) -> dict[str, Path]:
         Folder of the notebooks; by default that of the clone or the wheel.
     """
     folder = readable_root() / "nbs" if folder is None else Path(folder)
-    return {p.stem: p for p in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
+    return {path.stem: path for path in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #f789ca14
 def resolve(name: str, folder: Path | None = None) -> Path:
@@ -69,19 +69,21 @@ def resolve(name: str, folder: Path | None = None) -> Path:
         If there is none; the message lists those there are.
     """
     if str(name).endswith(".ipynb"):
-        if (path := Path(name)).is_file():
+        path = Path(name)
+        if path.is_file():
             return path.resolve()
         raise InputError(f"{name}: no such notebook")
 
     notebooks = experiments(folder)
     for stem, path in notebooks.items():
-        number, _, title = stem.partition("_")
-        if name in (stem, title) or (name.isdigit() and int(name) == int(number)):
+        number, _, title = stem.partition("_")  # 07_laboratory
+        is_its_number = name.isdigit() and int(name) == int(number)
+        if is_its_number or name in (stem, title):
             return path
 
     # no such notebook: suggest the nearest name
     titles = [stem.partition("_")[2] for stem in notebooks]
-    near = difflib.get_close_matches(name, [*notebooks, *titles], 1)
+    near = difflib.get_close_matches(name, [*notebooks, *titles], n=1)
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
     raise InputError(
         f"no experiment '{name}'{suggestion} There are: {', '.join(notebooks) or 'none'}"
@@ -89,23 +91,31 @@ def resolve(name: str, folder: Path | None = None) -> Path:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #057fa045
 def heading(path: Path) -> tuple[str, str]:
-    """Title and subtitle of a notebook, from its first heading and the `>` line beneath it.
+    """Title and subtitle of a notebook: its first heading, `# Title`, and the line `> Subtitle`
+    beneath it.
 
     Parameters
     ----------
     path : Path
         Path of the notebook.
+
+    Returns
+    -------
+    title, subtitle : str
+        Without a heading the file's name; the subtitle may be empty.
     """
     for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
-        m = re.search(r"^#\s+(.+)$(?:\s*^>\s*(.+)$)?", text, re.M)
-        if cell["cell_type"] == "markdown" and m:
-            return m[1].strip(), (m[2] or "").strip()
+        match = re.search(r"^#\s+(.+)$(?:\s*^>\s*(.+)$)?", text, re.M)
+        if cell["cell_type"] == "markdown" and match:
+            title, subtitle = match.groups(default="")
+            return title.strip(), subtitle.strip()
     return Path(path).stem, ""
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #a61e8854
 def experiments_with_grid() -> list[str]:
-    """The experiments that declare a grid of runs, by name."""
+    """Names of the experiments that declare a grid of runs, which is in a module of their own."""
+    # 07_laboratory has the module xlingual_nb.experiments.laboratory
     return [name for name in experiments() if find_spec(f"xlingual_nb.experiments.{name[3:]}")]
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #fa6f4337
@@ -140,8 +150,10 @@ def specs_of(path: Path, values: dict) -> list:
     try:
         grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
+        # the experiment has no module, or its module no grid; or a package is not installed that
+        # the module imports
         is_other_module = isinstance(error, ModuleNotFoundError) and error.name != module
-        if is_other_module:  # something that the experiment imports is not installed
+        if is_other_module:
             raise
         raise InputError(
             f"{path.stem} declares no grid of runs: there is nothing to plan, run it"
@@ -157,14 +169,14 @@ def specs_of(path: Path, values: dict) -> list:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e5a87898
 def values_of(path: Path, settings: dict) -> dict:
-    """All parameters of a notebook with these settings, as of `checked_values`.
+    """All parameters of a notebook, checked and converted to their types, with defaults filled in.
 
     Parameters
     ----------
     path : Path
         Path of the notebook.
     settings : dict
-        Parameters of the notebook, as text.
+        The parameters that are given, as text: {"scale": "laptop", "seeds": "3"}.
     """
     return checked_values(settings, parameters(path), Path(path).stem)
 
@@ -198,26 +210,27 @@ def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict
 
 
 def runnable(path: Path, settings: dict) -> dict:
-    """The parameters of a notebook that may run here.
+    """All parameters of a notebook (`values_of`), after a check that it can run with them here.
 
     Parameters
     ----------
     path : Path
         Path of the notebook.
     settings : dict
-        Parameters of the notebook, as text.
+        The parameters that are given, as text.
 
     Raises
     ------
     InputError
-        As `values_of` and the notebook's grid; also for a device that this machine does not have
-        (unless a cluster makes the runs), and for a place that cannot be written in.
+        For a parameter that does not exist or fit, runs that the notebook's grid cannot build, a
+        device that this machine does not have (unless a cluster makes the runs), and a folder that
+        cannot be written in.
     """
     values = values_of(path, settings)
     check_device(values.get("device", "cpu"), here=not uses_cluster())
     check_places(values)
     if path.stem in experiments_with_grid():
-        specs_of(path, values)
+        specs_of(path, values)  # raises for what the grid cannot build
     return values
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #50b74221
@@ -263,22 +276,25 @@ def announcing_engine(name: str, say):
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #52f9c7af
 def without_grammars() -> None:
-    """Spare this process the grammar of addresses that `jsonschema` builds when it is imported, and
-    does without.
+    """Keep `jsonschema` from importing `rfc3987_syntax`, whose grammar of addresses takes long to
+    build and is not needed.
     """
+    # importing a module that is None here raises ImportError, which `jsonschema` handles
     sys.modules.setdefault("rfc3987_syntax", None)
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #cf7638c2
-STARTS = 3  # of a kernel; its ports are chosen before it takes them, and another may be quicker
+# How often a kernel is started. Its ports are chosen before it takes them: another process may take
+# them in between.
+STARTS = 3
 
 
-def is_no_start(error: RuntimeError) -> bool:
+def is_failed_start(error: RuntimeError) -> bool:
     """Whether a kernel died before it could run anything.
 
     Parameters
     ----------
     error : RuntimeError
-        What papermill raised.
+        What papermill raised: it names the request `kernel_info`, the first that a kernel answers.
     """
     return "kernel_info" in str(error)
 
@@ -308,15 +324,13 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     import papermill
     from papermill.engines import papermill_engines
 
-    # progress and errors are one line each: what libraries log beside them is silenced
+    # progress and errors are one line each: what libraries log beside them is silenced, here and
+    # in the kernel
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     for name in ("papermill", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    hush = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
-    quiet = dict(
-        progress_bar=False,
-        extra_arguments=["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={hush}"],
-    )
+    silence = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
+    kernel_options = ["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={silence}"]
     papermill_engines.register("announcing", announcing_engine(source.stem, say))
 
     for start in range(1, STARTS + 1):
@@ -330,19 +344,20 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 autosave_cell_every=5,
-                **quiet,
+                progress_bar=False,
+                extra_arguments=kernel_options,
             )
             return
         except papermill.PapermillExecutionError as error:
-            raise failure(source, target, error) from None
-        except RuntimeError as error:
-            if is_no_start(error) and start < STARTS:
+            raise notebook_failure(source, target, error) from None
+        except RuntimeError as error:  # the kernel died
+            if is_failed_start(error) and start < STARTS:
                 continue
-            cause = "its log says why" if is_no_start(error) else "the usual cause is memory"
+            cause = "its log says why" if is_failed_start(error) else "the usual cause is memory"
             raise NotebookError(f"{source.stem}: the kernel died ({error}); {cause}") from None
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #465b78b9
-def failure(source: Path, target: Path, error) -> Exception:
+def notebook_failure(source: Path, target: Path, error) -> Exception:
     """The error to raise in place of papermill's: one line that names the notebook's failed cell.
 
     Parameters
@@ -377,7 +392,7 @@ def failure(source: Path, target: Path, error) -> Exception:
             location = f"cell {number}"
             break
 
-    # without the tracebacks of other processes
+    # without the tracebacks of other processes, which a message may go on with
     message = re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0]
     line = shorten(message, 400, placeholder=" ...")
     if error.ename in ("InputError", "ParameterError"):
@@ -386,8 +401,8 @@ def failure(source: Path, target: Path, error) -> Exception:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e322da07
 def check_injected(path: Path) -> None:
-    """Check that papermill's cell of given values is right after the cell of defaults, which
-    would win otherwise.
+    """Check that the cell of given values, which papermill adds, is right after the cell of
+    defaults: before it, the defaults would replace the given values.
 
     Parameters
     ----------
@@ -399,8 +414,9 @@ def check_injected(path: Path) -> None:
     NotebookError
         If it is anywhere else.
     """
-    defaults = [*tagged_cells(path)]
-    injected = [*tagged_cells(path, "injected-parameters")]
+    # positions of cells
+    defaults = list(tagged_cells(path))
+    injected = list(tagged_cells(path, "injected-parameters"))
     if len(defaults) != 1 or injected != [defaults[0] + 1]:
         raise NotebookError(
             f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
@@ -440,10 +456,11 @@ def run_notebook(
     Parameters
     ----------
     name : str or Path
-        Its number, name or file.
+        Number, name or file of the notebook.
     scale : str
+        Name of the scale, such as `laptop`.
     parameters : dict, optional
-        {name: value} of the notebook's parameters.
+        {name: value} of further parameters of the notebook.
     out : Path, optional
         Folder of the results: by default the parameter `results`, or `yours/results` of the
         repository, with the parameter `keep` its `results`.
@@ -481,7 +498,7 @@ def run_notebook(
     partial = folder / f"{name}.partial{os.getpid()}.ipynb"
 
     # digests of notebook and code before it runs: either may be edited meanwhile
-    given_values = {n: values[n] for n in settings}
+    given_values = {parameter: values[parameter] for parameter in settings}
     facts = execution_facts(source.stem, given_values, source)
     try:
         with free_space(folder), same_data():
@@ -511,14 +528,15 @@ def half_written(root: Path) -> list[Path]:
     Returns
     -------
     list of Path
-        As `07_laboratory.partial4711.ipynb`, where no process has the number any more, and which
-        was not written to for an hour.
+        Such as `07_laboratory.partial4711.ipynb`, where no process has the number 4711 any more,
+        and which was not written to for an hour (`SILENT`).
     """
 
     def is_abandoned(path: Path) -> bool:
         """Whether no process writes the notebook any more."""
         pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
-        if not pid or start_time(int(pid[1])) is not None:
+        is_running_here = pid and start_time(int(pid[1])) is not None
+        if not pid or is_running_here:
             return False
         # the process may run on another machine that shares the folder
         return time.time() - path.stat().st_mtime > SILENT

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHOWN', 'NOT_OURS', 'Number', 'rounded_like', 'labels_of', 'NumberIndex', 'texts_over', 'texts_around',
-           'numbers_shown', 'linked_table', 'linked_numbers']
+           'numbers_shown', 'linked_table', 'best_numbers', 'linked_numbers']
 
 # %% ../../nbs/lib/8220_number_links.ipynb #82210002
 import re
@@ -19,20 +19,22 @@ from .site_data import ResultTable, step_of
 # %% ../../nbs/lib/8220_number_links.ipynb #82210003
 @dataclass(frozen=True)
 class Number:
-    """A number of a result table, with the display names that can stand around it.
+    """A number of a result table, with the display names that can stand around it where it is shown.
 
     Parameters
     ----------
     table : str
-        Key of its table.
+        Key of its table on the site.
     line : int
         Its line in the table's file.
     column : str
+        Key of its column.
     labels : frozenset of str
-        Names of row, column and corpus, and of the parts of the row's key.
+        Display names of row, column and corpus, and of the parts of the row's key.
     value, sd : float
+        Mean and standard deviation over seeds.
     runs : str
-        Short ids of the runs behind it.
+        Short ids of the runs behind it, with blanks between.
     """
 
     table: str
@@ -61,7 +63,7 @@ class Number:
 
 
 def rounded_like(value: float, shown: str) -> bool:
-    """Whether a value, rounded to as many decimals as a text has, is that text.
+    """Whether a value, rounded to as many decimals as a text has, is that text: 0.7042 is `0.70`.
 
     Parameters
     ----------
@@ -100,11 +102,12 @@ def labels_of(row) -> frozenset[str]:
 
 
 class NumberIndex:
-    """The numbers of a notebook's result tables, by the names around them.
+    """The numbers of a notebook's result tables, by the display names that can stand around them.
 
     Parameters
     ----------
     tables : iterable of ResultTable
+        The tables.
     """
 
     def __init__(self, tables: Iterable[ResultTable]):
@@ -131,8 +134,8 @@ class NumberIndex:
                 self.corpora[row.corpus] = corpus_name(row.corpus)
 
     def find(self, text: str, around: Iterable[str]) -> list[Number]:
-        """The numbers that a text can be, of those with all names that stand around it; with the
-        fewest other names, so that a mean is not taken for one of its languages.
+        """The numbers that a text in a cell of a table can be: those that have all names that stand
+        around it, and are this text when rounded.
 
         Parameters
         ----------
@@ -147,6 +150,7 @@ class NumberIndex:
 
         matches = [self.numbers[index] for index in set.intersection(*indices_by_label)]
         matches = [number for number in matches if number.is_shown_as(text)]
+        # of these with the fewest other names: a mean is then not taken for one of its languages
         fewest = min((len(number.labels) for number in matches), default=0)
         return [number for number in matches if len(number.labels) == fewest]
 
@@ -185,19 +189,19 @@ def texts_over(head: str) -> list[list[str]]:
 
 
 def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
-    """The texts beside and over each cell of a row of an HTML table.
+    """The texts beside and over each cell of a row of an HTML table, which tell what its number is.
 
     Parameters
     ----------
     cells : list of str
-        Texts of the row's cells, words and numbers.
+        Texts of the row's cells: `["inv-order", "69.1 ±1.7"]`.
     over : list of lists of str
-        Header texts over each column (`texts_over`).
+        Header texts over each column (`texts_over`): `[["row"], ["Accuracy"]]`.
 
     Returns
     -------
     list of set of str
-        A set a cell, by which its number is looked up.
+        A set a cell: `{"inv-order", "row inv-order", "Accuracy"}` of the number.
     """
     row_texts = set()
     for text, heads in zip(cells, over):
@@ -271,38 +275,63 @@ def linked_table(table: str, index: NumberIndex, up: str) -> str:
         if table_id and table_id[1].endswith(f"-{key}"):
             corpora.add(name)
 
-    # Numbers of one column of a result table stand together: where a text fits several numbers,
-    # the column that fits most cells decides.
-    candidates = numbers_shown(body, over, index, corpora)
-    votes = Counter()
-    for numbers in candidates:
-        votes.update({(number.table, number.column) for number in numbers})
-
-    remaining = iter(candidates)  # `re.sub` comes to the cells in the same order
+    cells = best_numbers(numbers_shown(body, over, index, corpora))
+    remaining = iter(cells)  # `re.sub` comes to the cells in the same order
 
     def with_link(cell: re.Match) -> str:
         """A cell with its link; groups of the match: `<td>` with attributes, and the text."""
         numbers = next(remaining)
-        most_votes = max((votes[n.table, n.column] for n in numbers), default=0)
-        best = [n for n in numbers if votes[n.table, n.column] == most_votes]
-        is_ambiguous = len({n.runs for n in best}) != 1
-        if is_ambiguous:
+        is_clear = len({number.runs for number in numbers}) == 1
+        if not is_clear:
             return cell[0]
-        target = f"{up}runs.html#{best[0].table}/{best[0].line}"
+        target = f"{up}runs.html#{numbers[0].table}/{numbers[0].line}"
         return f'{cell[1]}<a href="{target}">{cell[2]}</a></td>'
 
     return head + end + re.sub(r"(<td[^>]*>)(.*?)</td>", with_link, body, flags=re.S)
 
 
+def best_numbers(candidates: list[list[Number]]) -> list[list[Number]]:
+    """The likeliest of the numbers that each cell of an HTML table may show.
+
+    Numbers of one column of a result table stand together: where a cell's text fits several
+    numbers, those of the column that fits most cells are taken.
+
+    Parameters
+    ----------
+    candidates : list of list of Number
+        Numbers of each cell (`numbers_shown`).
+
+    Returns
+    -------
+    list of list of Number
+        Likewise; still several where columns fit equally many cells.
+    """
+    votes = Counter()  # {(table, column): cells that it fits}
+    for numbers in candidates:
+        votes.update({(number.table, number.column) for number in numbers})
+
+    best = []
+    for numbers in candidates:
+        most_votes = max((votes[n.table, n.column] for n in numbers), default=0)
+        best.append([n for n in numbers if votes[n.table, n.column] == most_votes])
+    return best
+
+
 def linked_numbers(html: str, index: NumberIndex, up: str = "../") -> str:
-    """HTML of a notebook's output, in whose tables of results numbers lead to their runs.
+    """HTML of a notebook's output, in whose tables of results numbers link to the page of their runs.
 
     Parameters
     ----------
     html : str
+        HTML of the output, with or without tables.
     index : NumberIndex
         The numbers of the notebook.
     up : str
-        Way to the root of the site.
+        Way from the page up to the root of the site.
     """
-    return re.sub(r"<table.*?</table>", lambda m: linked_table(m[0], index, up), html, flags=re.S)
+
+    def with_links(table: re.Match) -> str:
+        """A table, its numbers as links."""
+        return linked_table(table[0], index, up)
+
+    return re.sub(r"<table.*?</table>", with_links, html, flags=re.S)

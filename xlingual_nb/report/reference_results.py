@@ -28,12 +28,14 @@ from ..runs.files import guard
 from ..runs.spec import one_look, run_id
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #7bf9d6ac
-QUOTED = ("paper", "gpu", "laptop")
+QUOTED = ("paper", "gpu", "laptop")  # scales whose results notebooks quote, the largest first
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The kept study of a notebook at one scale; `scale` is empty where there is none."""
+    """The reference results (committed tables, verdicts and figures) of a notebook at one scale;
+    `scale` is empty where there are none.
+    """
 
     notebook: str
     scale: str
@@ -70,7 +72,7 @@ class Kept:
         return pd.concat([tables.read(path) for path in paths], ignore_index=True)
 
     def value(self, name: str, row: str, column: str, corpus: str) -> float:
-        """One of its numbers, the mean over seeds; NaN where it is not there.
+        """A number of one of its tables, a mean over seeds; NaN where it is not there.
 
         Parameters
         ----------
@@ -83,12 +85,13 @@ class Kept:
         corpus : str
             Name of the corpus, such as `bible`.
         """
-        at = self.table(name)
-        values = at[(at.row == row) & (at.column == column) & (at.corpus == corpus)].value
+        table = self.table(name)
+        is_it = (table.row == row) & (table.column == column) & (table.corpus == corpus)
+        values = table[is_it].value
         return float(values.iloc[0]) if len(values) else float("nan")
 
     def verdicts(self, claims: Iterable[Claim]) -> pd.DataFrame:
-        """Its verdicts on some claims (`report.verdicts`).
+        """The verdicts on some claims at its scale, a row a claim and corpus (`report.verdicts`).
 
         Parameters
         ----------
@@ -128,8 +131,12 @@ def kept_study(notebook: str, root: Path | None = None, scale: str = "") -> Kept
         Name of the scale; empty takes the largest that there is.
     """
     root = Path(root or repository())
-    scales = (s for s in QUOTED if any((root / "results" / s / notebook).glob("*.csv")))
-    return Kept(notebook, scale or next(scales, ""), root)
+    if not scale:
+        for candidate in QUOTED:  # the largest first
+            if any((root / "results" / candidate / notebook).glob("*.csv")):
+                scale = candidate
+                break
+    return Kept(notebook, scale, root)
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #1aeb6200
 def runs_behind(tables: pd.DataFrame) -> set[str]:
@@ -147,22 +154,22 @@ def runs_behind(tables: pd.DataFrame) -> set[str]:
 
 
 def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]:
-    """Short ids of the runs behind reference tables that today's grid does not ask for.
-
-    A notebook's grid is all the table entries that it wants: row, column and seed, each with the
-    runs that its number is read from.
+    """Short ids of the runs behind reference tables that the notebook no longer asks for.
 
     Parameters
     ----------
     tables : pd.DataFrame
         Reference tables (committed results), with the column `run_ids`.
     cells : Iterable[TableEntry]
-        Today's grid.
+        Today's grid, all table entries that the notebook wants: row, column and seed, each with
+        the runs that its number is read from.
     """
-    # tables state the id of an entry's first run; many entries read one run, whose id is slow
+    # Tables state the id of an entry's first run. Many entries share a run, whose id takes long to
+    # compute: each once.
     runs = dict.fromkeys(cell.runs[0] for cell in cells)
     with one_look():
-        return runs_behind(tables) - {run_id(run)[:12] for run in runs}
+        wanted_ids = {run_id(run)[:12] for run in runs}
+    return runs_behind(tables) - wanted_ids
 
 
 def cells_of(notebook: str, **values) -> list[TableEntry]:
@@ -183,7 +190,8 @@ def cells_of(notebook: str, **values) -> list[TableEntry]:
     """
     # `01_overlap` is the notebook of the module `experiments.overlap`
     cells = import_module(f"xlingual_nb.experiments.{notebook[3:]}").cells
-    return cells(**{name: values[name] for name in signature(cells).parameters if name in values})
+    arguments = {name: values[name] for name in signature(cells).parameters if name in values}
+    return cells(**arguments)
 
 
 def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableEntry]:
@@ -208,8 +216,8 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a128b826
 def describe_outdated(reference: Kept) -> str:
-    """How many runs behind the reference tables today's grid (the table entries that the notebook
-    wants) no longer asks for, as a sentence; empty where it is none.
+    """How many runs behind the reference tables the notebook no longer asks for, as a sentence;
+    empty where it is none.
 
     So it is after a change of a spec: of a size, or of how a paper's recipe is read.
 
@@ -225,19 +233,19 @@ def describe_outdated(reference: Kept) -> str:
         here.
     """
     counts = []
-    not_looked_at = []
+    not_checked = []
     for corpus, corpus_tables in reference.tables().groupby("corpus"):
         try:
             today = current_grid(reference.notebook, reference.scale, corpus_tables)
             # the grid leaves out tables whose data are not here: these say nothing either way
             planned_tables = {entry.table for entry in today}
-            looked_at = corpus_tables[corpus_tables.table.isin(planned_tables)]
-            outdated = outdated_runs(looked_at, today)
+            checked_tables = corpus_tables[corpus_tables.table.isin(planned_tables)]
+            outdated = outdated_runs(checked_tables, today)
         except InputError:  # the text or the encoder is not here
-            not_looked_at.append(corpus)
+            not_checked.append(corpus)
             continue
         if outdated:
-            n_all = len(runs_behind(looked_at))
+            n_all = len(runs_behind(checked_tables))
             counts.append(f"{len(outdated)} of {n_all} runs behind these tables ({corpus})")
     if not counts:
         return ""
@@ -246,8 +254,8 @@ def describe_outdated(reference: Kept) -> str:
         f"{' and '.join(counts)} were made under an earlier reading, which today's grid no longer "
         "has: to be made again."
     )
-    if not_looked_at:
-        names = " and ".join(not_looked_at)
+    if not_checked:
+        names = " and ".join(not_checked)
         text += f" Those on {names} were not looked at: the text, or the encoder, is not here."
     return text
 
@@ -256,56 +264,57 @@ ADDRESS = ["table", "row", "column"]
 
 
 def seeds_by_cell(cells: Iterable) -> pd.Series:
-    """Number of seeds by table, row and column.
+    """Number of seeds that each cell (table, row and column) has.
 
     Parameters
     ----------
     cells : Iterable
-        Table entries, or rows of a table of values by seed.
+        Table entries, or rows of a table of values by seed: anything with `table`, `row`, `column`
+        and `seed`.
 
     Returns
     -------
     pd.Series
         Indexed by (table, row, column).
     """
-    frame = pd.DataFrame(
-        [(c.table, c.row, c.column, c.seed) for c in cells], columns=[*ADDRESS, "seed"]
-    )
+    labels = [(entry.table, entry.row, entry.column, entry.seed) for entry in cells]
+    frame = pd.DataFrame(labels, columns=[*ADDRESS, "seed"])
     return frame.groupby(ADDRESS).seed.nunique()
 
 
 def lost_entries(
     tables: pd.DataFrame, replacement: Iterable, today: list[TableEntry]
 ) -> pd.DataFrame:
-    """Entries of reference tables that would lose seeds to a replacement.
+    """Cells of reference tables that would have fewer seeds after a replacement.
 
     Parameters
     ----------
     tables : pd.DataFrame
-        Reference tables of one corpus: a row a number, with `n_seeds` and `run_ids`.
+        Reference tables of one corpus: a row a cell, with `n_seeds` and `run_ids`.
     replacement : Iterable
-        New table entries, or new values by seed.
+        New table entries, or new values by seed. Tables without any stay as they are.
     today : list[TableEntry]
-        Today's grid; entries that it does not ask for may be lost.
+        Today's grid, all table entries that the notebook wants; cells of others may be lost.
 
     Returns
     -------
     pd.DataFrame
         Columns `table`, `row`, `column`, `n_seeds` (now) and `given` (by the replacement).
     """
-    # seeds of each entry whose runs are all of today's grid
+    # number of seeds of each cell all of whose runs the notebook still wants
     outdated = outdated_runs(tables, today)
     is_current = [not outdated & set(runs.split()) for runs in tables.run_ids]
     n_seeds = tables[is_current].groupby(ADDRESS, sort=False).n_seeds.max()
 
-    # without tables that the replacement leaves as they are
+    # only cells that the notebook wants, of tables that are replaced
     new_seeds = seeds_by_cell(replacement)
     is_wanted = n_seeds.index.isin(seeds_by_cell(today).index)
     replaced_tables = new_seeds.index.get_level_values("table")
     is_replaced = n_seeds.index.get_level_values("table").isin(replaced_tables)
     n_seeds = n_seeds[is_wanted & is_replaced]
 
-    both = n_seeds.to_frame().assign(given=new_seeds.reindex(n_seeds.index).fillna(0).astype(int))
+    given = new_seeds.reindex(n_seeds.index).fillna(0).astype(int)  # 0 where a cell is missing
+    both = n_seeds.to_frame().assign(given=given)
     return both[both.given < both.n_seeds].reset_index()
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a68816f4
@@ -327,13 +336,13 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
         If a row would be lost, or seeds of one.
     """
     replacement = list(replacement)
-    study = reference.tables()
-    study = study[study.corpus == corpus]
-    if study.empty:
+    reference_tables = reference.tables()
+    reference_tables = reference_tables[reference_tables.corpus == corpus]
+    if reference_tables.empty:
         return
-    # entries that the notebook no longer wants may go
-    grid = current_grid(reference.notebook, reference.scale, study)
-    lost = lost_entries(study, replacement, grid)
+    # cells that the notebook no longer wants may go
+    grid = current_grid(reference.notebook, reference.scale, reference_tables)
+    lost = lost_entries(reference_tables, replacement, grid)
     if lost.empty:
         return
 
@@ -430,8 +439,8 @@ def output_folders(
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #882dbeb1
 def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> None:
-    """Check, before anything runs, that `keep` would leave the reference results no less than
-    they have.
+    """Check, before anything runs, that results which are to replace the reference results (`keep`)
+    have all their rows and seeds.
 
     Parameters
     ----------
@@ -445,7 +454,7 @@ def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> Non
     Raises
     ------
     InputError
-        If it would.
+        If some would be lost.
     """
     if at.keep:
         refuse_less(at.reference, cells, corpus)
@@ -467,10 +476,10 @@ def corpus_of(cells: list[TableEntry], values: dict) -> str:
     str
         Such as `bible`; `micro`, the made-up languages, where no paper names a corpus.
     """
-    study = study_name(cells[0].paper) if cells else ""
     corpus = values.get("corpus", "auto")
     if corpus != "auto":
         return corpus
+    study = study_name(cells[0].paper) if cells else ""  # of whose configuration file
     return load_config(study, values["scale"]).corpus if study else "micro"
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #af1726be
@@ -523,9 +532,10 @@ def write_results(
     for table, means in tables.tidy(seeds).groupby("table"):
         write_table(means, at.tables, f"{table}{reading}")
 
+    # verdicts on all claims; of two notebooks that end together the last reads what both wrote
     scale_folder = at.tables.parent
     notebook = at.tables.name
-    with guard(scale_folder):  # of two notebooks that end together the last reads what both wrote
+    with guard(scale_folder):
         judged = study_verdicts(scale_folder, notebook, claims, recorded, reading)
         if claims and not reading:
             verdicts.write(judged, at.verdicts)
@@ -534,13 +544,15 @@ def write_results(
     shown_path = at.tables.name
     if at.tables.is_relative_to(root):
         shown_path = at.tables.relative_to(root).as_posix()
-    print(f"written to {shown_path}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
-    is_of_notebook = judged.claim.isin([c.id for c in claims])
+    file_names = sorted(path.name for path in at.tables.glob("*.csv"))
+    print(f"written to {shown_path}: {', '.join(file_names)}")
+
+    is_of_notebook = judged.claim.isin([claim.id for claim in claims])
     return judged[is_of_notebook & judged.corpus.isin(observations.corpus)]
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
-    """Write a result table as CSV, and print on which corpora it had more numbers before.
+    """Write a result table as CSV, and print on which corpora it had more cells before.
 
     Parameters
     ----------
@@ -557,8 +569,8 @@ def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
 
     path = folder / f"{name}.csv"
     previous = tables.read(path) if path.is_file() else tidy[:0]
-    for corpus, entries in tidy.groupby("corpus"):
+    for corpus, corpus_cells in tidy.groupby("corpus"):
         n_before = (previous.corpus == corpus).sum()
-        if len(entries) < n_before:
-            print(f"{name} ({corpus}): {len(entries)} cells replace {n_before}")
+        if len(corpus_cells) < n_before:
+            print(f"{name} ({corpus}): {len(corpus_cells)} cells replace {n_before}")
     tables.write(tidy, path)

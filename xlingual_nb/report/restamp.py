@@ -28,7 +28,7 @@ from ..runs.stages import stage_code
 from ..runs.store import Store
 
 # %% ../../nbs/lib/8100_restamp.ipynb #8ebe3a64
-KEYS = ["scale", "notebook", "corpus", *ADDRESS_COLUMNS]
+KEYS = ["scale", "notebook", "corpus", *ADDRESS_COLUMNS]  # columns that say which value a row is of
 
 
 def reference_files(root: Path) -> list[Path]:
@@ -45,8 +45,6 @@ def reference_files(root: Path) -> list[Path]:
 def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list[tuple]:
     """Fingerprints of the code that would make a notebook's reference values on one corpus today.
 
-    A value's address is its `ADDRESS_COLUMNS`: paper, table, row, column, seed and so on.
-
     Parameters
     ----------
     reference : Kept
@@ -59,12 +57,12 @@ def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list
     Returns
     -------
     list of tuple
-        Rows of `record`: scale, notebook, corpus, the parts of the value's address, fingerprint,
-        and the names of the stages (kinds of run) behind it with blanks between.
+        A row a value, as of `record`: `KEYS`, fingerprint, and the names of the stages (kinds of
+        run, such as `pretrain`) behind it with blanks between.
     """
     corpus = study.corpus.iloc[0]
     today = current_grid(reference.notebook, reference.scale, study)
-    entries = select_observed(today, seeds)
+    entries = select_observed(today, seeds)  # those that have a value
 
     rows = []
     for entry, fingerprint in zip(entries, code_fingerprints(entries)):
@@ -112,18 +110,19 @@ def record(root: Path, tell=print) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8100_restamp.ipynb #48c82c7d
 def stages_in_order(specs: list) -> list[str]:
-    """Stages of some specs, each after those that it reads.
+    """Names of the stages (kinds of run) of some specs, each after those whose runs it reads:
+    `["corpus", "tokenizer", "pretrain"]`.
 
     Parameters
     ----------
     specs : list of run spec
         Specs of runs.
     """
-    order = TopologicalSorter()
+    sorter = TopologicalSorter()
     for spec in specs:
-        read = {ancestor.stage for ancestor in ancestors(spec)} - {spec.stage}
-        order.add(spec.stage, *sorted(read))
-    return list(order.static_order())
+        stages_read = {ancestor.stage for ancestor in ancestors(spec)} - {spec.stage}
+        sorter.add(spec.stage, *sorted(stages_read))
+    return list(sorter.static_order())
 
 
 def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str, str]:
@@ -133,18 +132,31 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
     The stale runs of a stage (made by earlier code) count as up to date once those that were made
     again came out equal.
 
+    Parameters
+    ----------
+    store : Store
+        Store of runs.
+    runs : int
+        How many runs of each stage to make again.
+    executor : optional
+        What makes them (`runs.acceptance.accept_stage`).
+    tell : callable
+        Is called with one line of progress at a time.
+
     Returns
     -------
     dict
         {stage: "equal" or why it is not}, such as `{"pretrain": "equal"}`; a stage without stale
         runs needs no proof and is equal.
     """
-    specs = list(known_specs(store)[0].values())
+    specs_by_id, _ = known_specs(store)
+    specs = list(specs_by_id.values())
     outcome = {}
     for stage in stages_in_order(specs):
         # looked up anew for each stage: an accepted stage makes the runs after it fresh
         view = StoreView(store, stage_code())
-        if all(view.state(spec) == "found" for spec in specs if spec.stage == stage):
+        specs_of_stage = [spec for spec in specs if spec.stage == stage]
+        if all(view.state(spec) == "found" for spec in specs_of_stage):  # all are up to date
             outcome[stage] = "equal"
             continue
 
@@ -183,13 +195,14 @@ def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd
 
     counts = []
     for path in reference_files(root):
+        # results/SCALE/NOTEBOOK/seeds.csv
         scale = path.parent.parent.name
         notebook = path.parent.name
-        text = path.read_text(encoding="utf-8")
-        lines = list(csv.DictReader(io.StringIO(text)))
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        lines = list(reader)
         n_stamped = 0
         for line in lines:
-            labels = [_value(line, name) for name in ADDRESS_COLUMNS]
+            labels = [int(line[name]) if name == "seed" else line[name] for name in ADDRESS_COLUMNS]
             key = (scale, notebook, line["corpus"], *labels)
             if key not in before.index or key not in after.index:
                 continue
@@ -199,22 +212,18 @@ def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd
             if is_of_recorded_code and is_proved:
                 line["made"] = after.made[key]
                 n_stamped += 1
-        write_atomic(path, _written(lines, text))
+        write_atomic(path, _csv_text(lines, reader.fieldnames))
         counts.append((str(path.relative_to(root)), n_stamped, len(lines) - n_stamped))
     return pd.DataFrame(counts, columns=["file", "stamped", "outdated"])
 
 
-def _value(line: dict, name: str):
-    return int(line[name]) if name == "seed" else line[name]
-
-
-def _written(lines: list[dict], text: str) -> str:
-    names = next(csv.reader(io.StringIO(text)))
-    written = io.StringIO()
-    writer = csv.DictWriter(written, names, lineterminator="\n")
+def _csv_text(lines: list[dict], names: list[str]) -> str:
+    """Lines of a table, {column: text} each, as CSV with these columns."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=print) -> None:

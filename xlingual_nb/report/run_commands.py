@@ -37,9 +37,9 @@ def open_store(store: str = "", blank: bool = False):
     Parameters
     ----------
     store : str
-        Its folder, by default `runs` of the repository.
+        Folder of the store, by default `runs` of the repository.
     blank : bool
-        Whether a missing one counts as empty.
+        Whether a missing folder counts as an empty store; else it is an error.
 
     Returns
     -------
@@ -96,12 +96,12 @@ def runs_list(
         check_stage(stage, frame)
         frame = frame[frame.stage == stage]
     if as_json:
+        # a spec is stored as JSON text: it becomes part of the output's JSON
         return print_json([row | dict(spec=json.loads(row["spec"])) for row in rows_of(frame)])
+
+    shown = frame.assign(run_id=frame.run_id.str[:12])
     columns = ["run_id", "stage", "state", "created", "seconds", "bytes"]
-    print_table(
-        frame.assign(run_id=frame.run_id.str[:12])[columns],
-        f"no runs of stage {stage} yet" if stage else "no runs yet",
-    )
+    print_table(shown[columns], f"no runs of stage {stage} yet" if stage else "no runs yet")
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8150aa02
 SHOWN = 12  # runs that are printed; JSON has all
@@ -127,11 +127,12 @@ def provenance_of(target: str) -> dict:
 
 
 def print_runs(runs: list[dict]) -> None:
-    """Print how many runs are behind a result, and the first of them.
+    """Print how many runs are behind a result, and the first of them as a table.
 
     Parameters
     ----------
     runs : list of dict
+        A run each, such as `{"run": "029728cc7638", "stage": "pretrain", "seed": 0}`.
     """
     import pandas as pd
 
@@ -142,13 +143,15 @@ def print_runs(runs: list[dict]) -> None:
 
 
 def fact_lines(name: str, value) -> list[str]:
-    """A fact of a provenance as lines: its name, and its parts each on a line of its own.
+    """A fact of a result's provenance as lines: its name, and its parts each on a line of its own.
 
     Parameters
     ----------
     name : str
+        Such as `data`, `cited` or `what`.
     value : dict, list or str
-        Of a dict, digests, of which the first twelve characters are shown.
+        Text, a list of texts, or {name: digest}, of which twelve characters are shown; of `spec`
+        a dict of all settings, which stays one line.
     """
     if name == "spec":
         return [f"spec {json.dumps(value, ensure_ascii=False)}"]
@@ -160,13 +163,14 @@ def fact_lines(name: str, value) -> list[str]:
 
 
 def print_provenance(facts: dict, as_json: bool) -> None:
-    """Print a provenance.
+    """Print the provenance of a result: what it is, and the runs, data and code behind it.
 
     Parameters
     ----------
     facts : dict
-        From `provenance_of`.
+        {name of a fact: text, list or dict}, as of `provenance_of`.
     as_json : bool
+        Whether it is printed as JSON, not as lines.
     """
     if as_json:
         return print_json(facts)
@@ -191,8 +195,11 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
         # not in this store: perhaps a run behind the reference results, whose spec is in the index
         return print_provenance(provenance_of(run_id), as_json)
 
-    files = sorted(path for path in Path(row["path"]).rglob("*") if path.is_file())
-    sizes = {path.relative_to(row["path"]).as_posix(): path.stat().st_size for path in files}
+    # {file of the run's folder: its size in bytes}
+    sizes = {}
+    for path in sorted(Path(row["path"]).rglob("*")):
+        if path.is_file():
+            sizes[path.relative_to(row["path"]).as_posix()] = path.stat().st_size
     content = row | dict(spec=json.loads(row["spec"]), files=sizes)
     if as_json:
         return print_json(content)
@@ -238,7 +245,7 @@ def runs_stale(store: StoreOption = "", as_json: Json = False):
         return print_json(rows_of(frame.drop(columns="spec")))
 
     short_reasons = []
-    for why in frame.why:
+    for why in frame.why:  # reasons with semicolons between
         first, *more = why.split("; ")
         short_reasons.append(f"{first} (and {len(more)} more)" if more else first)
     shown = frame.assign(run_id=frame.run_id.str[:12], why=short_reasons)
@@ -259,7 +266,8 @@ def runs_why(run_id: RunId, store: StoreOption = ""):
     if row.state != "found":  # unfinished or damaged
         raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
 
-    spec = spec_of(Path(row.path))  # first: importing its class may declare a stage
+    # before `stage_code`: reading a spec imports its class, which may declare a stage
+    spec = spec_of(Path(row.path))
     reasons = StoreView(opened_store, stage_code()).why(spec)
     for reason in reasons:
         print(reason.text)
@@ -281,7 +289,7 @@ def runs_accept(
 
 @runs_app.command("record")
 def runs_record(file: Annotated[Path, typer.Argument(help="Where to write the digests, as CSV.")]):
-    """Write down what would make every reference value by the code of today, before a change of it."""
+    """Write down the digests of today's code behind every reference value, before a change of it."""
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.restamp import record
 
@@ -327,8 +335,8 @@ def runs_check(store: StoreOption = ""):
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
 def unwanted_reference_runs(scale: str, as_json: bool):
-    """Print which runs behind the reference results no notebook's grid (the table entries that it
-    wants) asks for today, by notebook.
+    """Print how many runs behind the reference results their notebook does not ask for today, by
+    notebook.
 
     Parameters
     ----------
@@ -386,8 +394,9 @@ def runs_unwanted(
     frame = unwanted_runs(opened_store, wanted_ids)
     if as_json:
         return print_json(rows_of(frame.drop(columns="spec")))
-    columns = ["run_id", "stage", "created", "bytes"]
-    print_table(frame.assign(run_id=frame.run_id.str[:12])[columns], "every run is wanted")
+
+    shown = frame.assign(run_id=frame.run_id.str[:12])
+    print_table(shown[["run_id", "stage", "created", "bytes"]], "every run is wanted")
     for reason in not_planned:
         print(f"not looked at: {reason}")
     if len(frame):

@@ -28,16 +28,19 @@ MARKS = {
 
 
 def by_scale(names) -> list[str]:
-    """Names of scales from small to large; another name goes last.
+    """Names of scales from small to large, unknown ones last, by alphabet.
 
     Parameters
     ----------
     names : iterable of str
         Names of scales.
     """
-    return sorted(names, key=lambda s: ([*SCALES, s].index(s), s))
+    names = set(names)
+    known = [scale for scale in SCALES if scale in names]  # in the order of their sizes
+    return known + sorted(names - set(SCALES))
 
 # %% ../../nbs/lib/8110_scores.ipynb #81100006
+# columns of text in a verdict table, which may be empty
 TEXTS = ("side", "above_baseline", "by_language", "carried_by", "note")
 
 
@@ -55,11 +58,11 @@ def read_verdicts(results: Path) -> pd.DataFrame:
         With a column `scale`, in order of size; without rows where nothing was run.
     """
     files = {path.parent.name: path for path in Path(results).glob("*/verdicts.csv")}
-    empty_texts = dict.fromkeys(TEXTS, "")  # in columns of text an empty field is no NaN
     frames = []
     for scale in by_scale(files):
         frame = pd.read_csv(files[scale], dtype={"claim": str})
-        frames.append(frame.fillna(empty_texts).assign(scale=scale))
+        frame = frame.fillna(dict.fromkeys(TEXTS, ""))  # an empty text is read as NaN
+        frames.append(frame.assign(scale=scale))
     if not frames:
         return pd.DataFrame(columns=["claim", "paper", "where", "corpus", "verdict", "scale"])
     return pd.concat(frames, ignore_index=True)
@@ -79,7 +82,7 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
         A row a paper, scale and corpus, a column a verdict with its number of claims, such as
         `reproduced`; `claims` is their sum.
     """
-    keys = [name for name in ("paper", "scale", "corpus") if name in verdicts]
+    keys = [name for name in ("paper", "scale", "corpus") if name in verdicts]  # those it has
     by_group = verdicts.groupby(keys, sort=False, dropna=False)["verdict"]
     counts = by_group.value_counts().unstack(fill_value=0)
 

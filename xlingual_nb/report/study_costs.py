@@ -25,14 +25,26 @@ from ..runs.spec import one_look, run_id
 from ..runs.staleness import StoreView
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab01
-DEAREST = 10  # rows that are named
+DEAREST = 10  # number of table rows that are named, those that cost most
 SHORT = 0.1  # card-hours under which there is no machine to choose
 
 
 @dataclass(frozen=True)
 class StudyCosts:
-    """What a study costs: by stage, by machine, by table row; what finished runs reached; and which
-    notebooks cannot be planned, with the reason; and what is odd about files that are read.
+    """What a study still costs.
+
+    Attributes
+    ----------
+    stages, machines, rows : DataFrame
+        Costs by stage, by machine, and of the table rows that cost most.
+    without_rows : DataFrame
+        Costs by machine without these rows.
+    measured : DataFrame
+        Speeds that finished runs reached.
+    not_planned : dict
+        {notebook or table: why it cannot be planned}.
+    remarks : dict
+        {file that is read: what is odd about it}.
     """
 
     stages: pd.DataFrame
@@ -45,7 +57,7 @@ class StudyCosts:
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab02
 def specs_with_text(path: Path, values: dict) -> list:
-    """Specs of a notebook whose texts are all here.
+    """Specs of the runs of a notebook, after a check that all texts that they read are here.
 
     Parameters
     ----------
@@ -61,12 +73,13 @@ def specs_with_text(path: Path, values: dict) -> list:
     """
     specs = specs_of(path, values)
     for spec in specs:
-        run_id(spec)
+        run_id(spec)  # reads the texts, whose digests are part of the id
     return specs
 
 
 def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
-    """The specs of a notebook, or of those of its tables whose texts are here.
+    """The specs of the runs of a notebook or, if a text is missing, of those of its tables whose
+    texts are here.
 
     Parameters
     ----------
@@ -87,7 +100,7 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
     except InputError as error:
         reasons = {path.stem: str(error)}
 
-    # a notebook of several tables has the parameter `only`: `1` runs table 1 alone
+    # a notebook of several tables or figures has the parameter `only`: `1` runs table 1 alone
     module = import_module(f"xlingual_nb.experiments.{path.stem[3:]}")
     names = getattr(module, "FIGURES", None) or getattr(module, "TABLES", ())
     if values.get("only") != "all" or not names:
@@ -118,9 +131,13 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
 
     Returns
     -------
-    tuple[list, dict, dict, str]
-        Specs; {(notebook, paper, table, row): run ids}; {notebook: why it cannot be planned}; and
-        the store that the parameters name.
+    specs : list of Spec
+    rows : dict
+        {(notebook, paper, table, row): run ids}.
+    not_planned : dict
+        {notebook or table: why it cannot be planned}.
+    store : str
+        Folder of the store that the notebooks' parameters name; empty for the default.
 
     Raises
     ------
@@ -128,7 +145,7 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
         If none can be planned.
     """
     specs = []
-    rows = {}  # {(notebook, paper, table, row): run ids}
+    rows = {}
     not_planned = {}
     store = ""
     for name in names:
@@ -159,6 +176,7 @@ def study_costs(
     names : list of str
         Numbers or names of notebooks; empty for all that have a grid of runs.
     scale : str
+        Name of the scale, such as `laptop`.
     settings : dict
         Parameters of the notebooks, as text.
     store : str
@@ -181,16 +199,17 @@ def study_costs(
         opened_store = open_store(store or own_store, blank=True)
         nodes = missing_nodes(specs, StoreView(opened_store, code_behind(specs)))
 
-        # the dearest table rows, each of more than a thousandth of all, in hours of the last machine
+        # the table rows that cost most, each more than a thousandth of all, in FLOPs
         costs = row_costs(nodes, runs_of_row)
         dearest = costs[costs > costs.sum() / 1000][:DEAREST]
+        # shown in hours of the last machine of the table
         machine = table.machines[-1]
         rows = pd.DataFrame(list(dearest.index), columns=["notebook", "paper", "table", "row"])
         rows[f"hours {machine.name}"] = dearest.values / (machine.speed * 3600)
         rows["share"] = dearest.values / max(costs.sum(), 1.0)
         nodes_without_them = nodes_without(nodes, runs_of_row, dearest.index)
 
-        # hours by stage on this computer, without the columns of the machines
+        # hours by stage on this computer, the first such column; the others are of the machines
         stages = plan(specs, opened_store)
         machine_columns = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(
@@ -210,6 +229,7 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
+        Costs, such as columns `FLOPs`, `hours` and `share`.
 
     Returns
     -------
@@ -236,14 +256,16 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_costs(costs: StudyCosts) -> None:
-    """Print the cost of a study (`xlingual plan`); only its stages where nothing is to compute.
+    """Print the cost of a study (`xlingual plan`): by stage and, where it is more than minutes, by
+    machine and for the table rows that cost most.
 
     Parameters
     ----------
     costs : StudyCosts
+        What the study costs.
     """
-    for path, lines in costs.remarks.items():
-        print(f"{path}: {'; '.join(lines)}")
+    for path, remarks in costs.remarks.items():
+        print(f"{path}: {'; '.join(remarks)}")
     print_table(plain_numbers(costs.stages))
     for name, reason in costs.not_planned.items():
         print(f"{name} is not in this plan: {reason}")
@@ -269,15 +291,17 @@ def print_costs(costs: StudyCosts) -> None:
 
 
 def costs_as_json(costs: StudyCosts) -> dict:
-    """The cost of a study with all digits, as plain values.
+    """The cost of a study with all digits, as plain values for JSON.
 
     Parameters
     ----------
     costs : StudyCosts
+        What the study costs.
 
     Returns
     -------
     dict
+        {name of a field of `costs`: a list of rows, or a dict}.
     """
     frames = ("stages", "machines", "rows", "without_rows", "measured")
     content = {name: rows_of(getattr(costs, name)) for name in frames}

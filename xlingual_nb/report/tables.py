@@ -20,7 +20,9 @@ from ..runs.files import guard, write_atomic
 from ..papers.published import in_print, printed_value, published, stand_in, tables
 
 # %% ../../nbs/lib/8020_tables.ipynb #dba60208
-NOT_RECORDED = "not known: none was recorded"  # what made a value, where nothing tells
+# in place of the fingerprint of the code that made a value, where none was recorded
+NOT_RECORDED = "not known: none was recorded"
+# columns of values by seed, and of result tables, which have means over seeds
 OBSERVED = ["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"]
 COLUMNS = [
     "paper",
@@ -42,20 +44,20 @@ def check_observations(observations) -> pd.DataFrame:
     Parameters
     ----------
     observations : DataFrame
-        Values by seed: a row a table entry and seed.
+        Values by seed: a row for each table, row, column, corpus and seed.
 
     Returns
     -------
     pd.DataFrame
-        Columns `OBSERVED`, `step` and `made`, the fingerprint of the code; empty where it is not
-        known.
+        Columns `OBSERVED`; `step`, NaN but for points of training curves; and `made`, the
+        fingerprint of the code that made the value, empty where it is not known.
 
     Raises
     ------
     InputError
-        If a column is missing or there are two values for one entry and seed.
+        If a column is missing, or there are two values for one row, column and seed.
     """
-    missing = [c for c in OBSERVED if c not in observations]
+    missing = [column for column in OBSERVED if column not in observations]
     if missing:
         raise InputError(
             f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
@@ -67,10 +69,10 @@ def check_observations(observations) -> pd.DataFrame:
     )
     frame = frame[[*OBSERVED, "step", "made"]].drop_duplicates()
 
-    keys = ["paper", "table", "row", "column", "corpus", "seed", "step"]
-    duplicates = frame[frame.duplicated(keys)]
+    labels = ["paper", "table", "row", "column", "corpus", "seed"]
+    duplicates = frame[frame.duplicated([*labels, "step"])]
     if len(duplicates):
-        entry = " / ".join(map(str, duplicates.iloc[0][OBSERVED[:6]]))
+        entry = " / ".join(map(str, duplicates.iloc[0][labels]))
         raise InputError(f"observations hold two values for {entry}: give one run a seed")
     return frame
 
@@ -100,7 +102,7 @@ def in_order(frame) -> pd.DataFrame:
     """
 
     def rank(kind):
-        """Sort key of each line by its `row` or `column`: (position in print, label)."""
+        """Sort keys of all lines by their `row` or `column`: (position in print, label)."""
         positions = {}  # {(paper, table, printed label): position}
         for paper, table in published_tables(frame):
             for position, label in enumerate(published(paper, table)[kind].unique()):
@@ -119,15 +121,14 @@ def in_order(frame) -> pd.DataFrame:
 
     frame = frame.assign(_row=rank("row"), _column=rank("column"))
     step = ["step"] if "step" in frame else []
-    frame = frame.sort_values(
-        ["paper", "table", "corpus", "_row", *step, "_column"], ignore_index=True
-    )
+    order = ["paper", "table", "corpus", "_row", *step, "_column"]
+    frame = frame.sort_values(order, ignore_index=True)
     return frame.drop(columns=["_row", "_column"])
 
 # %% ../../nbs/lib/8020_tables.ipynb #b86a1b9d
 def tidy(observations) -> pd.DataFrame:
-    """The result table of values by seed: mean, standard deviation and published value of each
-    entry.
+    """The result table of values by seed: mean, standard deviation and published value of each cell
+    (row and column of a table, on a corpus).
 
     Parameters
     ----------
@@ -138,26 +139,30 @@ def tidy(observations) -> pd.DataFrame:
     -------
     pd.DataFrame
         Columns `COLUMNS`, and `step` where there are training curves; `sd` is NaN with one seed,
-        `published` where the paper prints nothing.
+        `published` where the paper prints nothing; `run_ids` are short ids with blanks between.
     """
     frame = check_observations(observations).sort_values("seed")
-    keys = ["paper", "table", "row", "column", "corpus", "step"]
+    labels = ["paper", "table", "row", "column", "corpus"]
 
     def shorten_ids(ids):
-        return " ".join(dict.fromkeys(str(i)[:12] for i in ids))
+        """Short ids, each once, as text."""
+        return " ".join(dict.fromkeys(str(run_id)[:12] for run_id in ids))
 
-    entries = frame.groupby(keys, dropna=False, sort=False)
-    means = entries.agg(
+    cells = frame.groupby([*labels, "step"], dropna=False, sort=False)
+    means = cells.agg(
         value=("value", "mean"),
         sd=("value", "std"),
         n_seeds=("seed", "nunique"),
         run_ids=("run_id", shorten_ids),
     ).reset_index()
 
-    addresses = means[["paper", "table", "row", "column"]].itertuples(index=False)
-    means["published"] = [printed_value(*address) for address in addresses]
+    printed_labels = means[["paper", "table", "row", "column"]].itertuples(index=False)
+    means["published"] = [printed_value(*cell_labels) for cell_labels in printed_labels]
+
+    columns = list(COLUMNS)
     has_curves = means.step.notna().any()
-    columns = [*keys, *COLUMNS[5:]] if has_curves else COLUMNS
+    if has_curves:
+        columns.insert(len(labels), "step")
     return in_order(means[columns])
 
 # %% ../../nbs/lib/8020_tables.ipynb #6702204b
@@ -209,7 +214,7 @@ def read(
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Result tables in a folder, among whatever else is there.
+    """Files of a folder that are result tables, by the names of their columns.
 
     Parameters
     ----------
@@ -218,7 +223,8 @@ def result_files(folder: Path) -> list[Path]:
     """
 
     def is_table(path):
-        head = path.read_text(encoding="utf-8").split("\n", 1)[0]
+        """Whether the first line of a CSV file has all `COLUMNS`."""
+        head, _, _ = path.read_text(encoding="utf-8").partition("\n")
         return set(COLUMNS) <= set(head.split(","))
 
     return [path for path in sorted(folder.glob("*.csv")) if is_table(path)]
@@ -251,7 +257,8 @@ def write(tidy, path) -> Path:
 
 
 def beside_new(old, new) -> pd.DataFrame:
-    """The rows of papers, tables and corpora that new rows do not replace.
+    """The rows of a file that stay when new rows are written: new rows replace all those of the same
+    paper, table and corpus.
 
     Parameters
     ----------
@@ -261,8 +268,9 @@ def beside_new(old, new) -> pd.DataFrame:
         Rows to be written.
     """
     keys = ["paper", "table", "corpus"]
-    fresh = set(new[keys].itertuples(index=False, name=None))
-    return old[[key not in fresh for key in old[keys].itertuples(index=False, name=None)]]
+    replaced = set(new[keys].itertuples(index=False, name=None))
+    stays = [key not in replaced for key in old[keys].itertuples(index=False, name=None)]
+    return old[stays]
 
 # %% ../../nbs/lib/8020_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
@@ -304,12 +312,16 @@ def read_seeds(path) -> pd.DataFrame:
 
 
 def is_known(made) -> pd.Series:
-    """Where the code that made a value is recorded, as a fingerprint.
+    """Which values have a fingerprint of the code that made them.
 
     Parameters
     ----------
     made : Series of str
-        Fingerprints, or texts that say why there is none.
+        Fingerprints, or texts such as "not known: none was recorded" that say why there is none.
+
+    Returns
+    -------
+    Series of bool
     """
     return (made != "") & ~made.str.startswith("not known")
 
@@ -360,10 +372,11 @@ def cell(mean, sd, column) -> str:
     if pd.isna(mean):
         return ""
 
-    def rounded(x):
+    def rounded(number):
+        """A score to two decimals; a perplexity to three digits, but never as 1.23e+03."""
         if "Perpl." not in column:
-            return f"{x:.2f}"
-        return f"{x:.3g}" if x < 1000 else f"{x:.0f}"
+            return f"{number:.2f}"
+        return f"{number:.3g}" if number < 1000 else f"{number:.0f}"
 
     if pd.isna(sd):
         return rounded(mean)
@@ -383,32 +396,34 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a table row; under each column ours (several corpora: a column each) and published.
+        A row a table row. The header has two levels, the table's columns and what is under each:
+        `ours` and `published`; with `reference` also `yours` and `kept` (the reference results); of
+        several corpora their names in place of `ours`, and `bible, kept`.
     """
     published_sd = {}
     for paper, table in published_tables(tidy):
-        for r in published(paper, table).itertuples():
-            published_sd[r.row, r.column] = r.sd
+        for line in published(paper, table).itertuples():
+            published_sd[line.row, line.column] = line.sd
 
     # reference values of the rows and columns that the user has
-    shared = tidy[COLUMNS[:5]].merge(tidy[:0] if reference is None else reference)
+    labels = ["paper", "table", "row", "column", "corpus"]
+    shared = tidy[labels].merge(tidy[:0] if reference is None else reference)
     has_several_corpora = tidy.corpus.nunique() > 1
     ours = "yours" if len(shared) else "ours"
 
     texts = {}  # {(column, heading): {row: text}}
 
-    def put(entry, heading, mean, sd):
-        """Write a number into the cell of an entry, under a heading such as `ours`."""
-        column_texts = texts.setdefault((entry.column, heading), {})
-        column_texts[entry.row] = cell(mean, sd, entry.column)
+    def put(line, heading, mean, sd):
+        """Put a number at the row and column of a line, under a heading such as `ours`."""
+        column_texts = texts.setdefault((line.column, heading), {})
+        column_texts[line.row] = cell(mean, sd, line.column)
 
-    for entry in tidy.itertuples():
-        put(entry, entry.corpus if has_several_corpora else ours, entry.value, entry.sd)
-        sd = published_sd.get((entry.row, entry.column))
-        put(entry, "published", entry.published, sd)
-    for entry in shared.itertuples():
-        heading = f"{entry.corpus}, kept" if has_several_corpora else "kept"
-        put(entry, heading, entry.value, entry.sd)
+    for line in tidy.itertuples():
+        put(line, line.corpus if has_several_corpora else ours, line.value, line.sd)
+        put(line, "published", line.published, published_sd.get((line.row, line.column)))
+    for line in shared.itertuples():
+        heading = f"{line.corpus}, kept" if has_several_corpora else "kept"
+        put(line, heading, line.value, line.sd)
 
     # under each column ours first, then the reference results, then the published values
     column_order = list(tidy.column.unique())
@@ -438,23 +453,23 @@ def describe_seeds(tidy) -> str:
 
 # %% ../../nbs/lib/8020_tables.ipynb #2f56993e
 def ours_alone(tidy) -> pd.DataFrame:
-    """A table without published columns, as strings: a row a table row and, if there are several,
-    a corpus.
+    """A result table without published values as it is read: a line a row of the table (and corpus,
+    if there are several), a column a column, with texts such as `0.46 ±0.02`.
 
     Parameters
     ----------
     tidy : DataFrame
-        Result table: means over seeds (`tidy`).
+        Result table: means over seeds (`tidy`), a line a number.
     """
-    rows = ["row", "corpus"] if tidy.corpus.nunique() > 1 else ["row"]
-    values = tidy[["value", "sd", "column"]].itertuples(index=False)
-    formatted = tidy.assign(shown=[cell(*value) for value in values])
-    wide = formatted.pivot_table(
-        index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False
+    index = ["row", "corpus"] if tidy.corpus.nunique() > 1 else ["row"]
+    texts = [cell(line.value, line.sd, line.column) for line in tidy.itertuples()]
+    wide = tidy.assign(text=texts).pivot_table(
+        index=index, columns="column", values="text", aggfunc="first", fill_value="", sort=False
     )
     return wide.rename_axis(columns=None)
 
 # %% ../../nbs/lib/8020_tables.ipynb #7a4651b1
+# how the labels of rows begin that are of no trained model: simple baselines, and the true lexicon
 KNOW_NOTHING = (
     "never saw the target",
     "majority class",
@@ -476,7 +491,7 @@ def is_floor(row: str) -> bool:
     return "untrained" in row or row.startswith(KNOW_NOTHING)
 
 
-FEWEST_ROWS = 8  # that tell how much seeds differ in a column
+FEWEST_ROWS = 8  # rows that a column must have to tell how much seeds typically differ in it
 
 
 def typical_variances(frame) -> dict[tuple[str, bool], float]:
@@ -507,11 +522,11 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
         entries = trained.assign(value=values).dropna(subset=["value"])
         entries = entries.groupby(["column", "table", "row"]).value.agg(["var", "count", "mean"])
 
-        # without rows whose seeds differ by rounding alone
+        # without rows of a single seed, or whose seeds differ by rounding alone
         rounding = (LEAST * entries["mean"].abs()) ** 2
         entries = entries[(entries["count"] > 1) & (entries["var"] > rounding)]
 
-        # E[log s²] = log σ² + digamma(df / 2) - log(df / 2)
+        # unbiased estimate of log σ²: E[log s²] = log σ² + digamma(df / 2) - log(df / 2)
         df = entries["count"] - 1
         entries["log"] = np.log(entries["var"]) - digamma(df / 2) + np.log(df / 2)
         for column, column_entries in entries.groupby("column"):
@@ -520,12 +535,12 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
     return variances
 
 # %% ../../nbs/lib/8020_tables.ipynb #dc8e5ca1
-PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 Trans. τ"]
+PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 Trans. τ"]  # of µ
 
 
 def as_printed(table, n=5) -> pd.DataFrame:
     """Made-up values by seed with the means and standard deviations that a table of Dufter and
-    Schütze (2020) prints: what the claims would say of the paper's own numbers.
+    Schütze (2020) prints, so that claims can be tested on the paper's own numbers.
 
     Parameters
     ----------
@@ -545,13 +560,15 @@ def as_printed(table, n=5) -> pd.DataFrame:
 
     rows = []
     for label, cells in published("dufter2020", table).groupby("row", sort=False):
-        sds = cells.set_index("column").sd.fillna(0.02)
-        if "µ" in sds:  # printed without: µ is the mean of several scores, so it varies less
+        sds = cells.set_index("column").sd.fillna(0.02)  # where none is printed
+        if "µ" in sds:  # never printed: µ is the mean of several scores, so it varies less
             sds["µ"] = sds[PARTS].mean() / 2
-        for c in cells.itertuples():
-            # one part of µ falls where the others rise
-            deviations = sds[c.column] * (z_scores[::-1] if c.column == PARTS[0] else z_scores)
-            address = ("dufter2020", table, label, c.column, "printed")
-            for seed, value in enumerate(c.value + deviations):
-                rows.append((*address, seed, value, f"{label}, {seed}"))
+        for line in cells.itertuples():
+            # one part of µ falls where the others rise: scores do not all vary together
+            is_reversed = line.column == PARTS[0]
+            deviations = sds[line.column] * (z_scores[::-1] if is_reversed else z_scores)
+            labels = ("dufter2020", table, label, line.column, "printed")
+            for seed, value in enumerate(line.value + deviations):
+                run_id = f"{label}, {seed}"
+                rows.append((*labels, seed, value, run_id))
     return pd.DataFrame(rows, columns=OBSERVED).assign(step=np.nan)
