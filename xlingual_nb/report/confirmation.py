@@ -356,7 +356,9 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
         f"{table.notebook} ({table.corpus}): {len(missing)} values are not made yet: none is read before",
     )
 
-    values = collect_values(list(table.entries), pd.DataFrame(columns=VALUE_COLUMNS), store, table.corpus)
+    values = collect_values(
+        list(table.entries), pd.DataFrame(columns=VALUE_COLUMNS), store, table.corpus
+    )
     path = repository() / CONFIRMED / table.file
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, tables.text(tables.in_order(values.sort_values("seed")), digits=10))
