@@ -16,7 +16,7 @@ LONGEST_LINE = 160
 
 
 def plain_text(page: str) -> str:
-    """The words of an HTML page as plain text: a line a table row (`original | 0.70`) or paragraph.
+    """The words of an HTML page: a line per row of a table (`original | 0.70`) or paragraph.
 
     Parameters
     ----------

@@ -80,8 +80,8 @@ def printed_claims(claims: Iterable[Claim] | None = None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns `COLUMNS`. `tests` are those whose rows are printed; `effect` and `margin` are of
-        the one that is decided by least, or failed by most.
+        Columns `COLUMNS`: `outcome` says whether the claim holds; `tests` is the number of its tests
+        whose rows are printed; `effect` and `margin` are of the one nearest to failing.
     """
     chosen = published.claims() if claims is None else claims
     return pd.DataFrame([printed_claim(claim) for claim in chosen], columns=COLUMNS)
@@ -93,12 +93,12 @@ def printed_counts(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : pd.DataFrame
-        A row a claim, with its `outcome` (`printed_claims`).
+        A row per claim, with its `outcome` (`printed_claims`).
 
     Returns
     -------
     pd.DataFrame
-        A row a paper and `whose` claims, with the counts `holds`, `fails` and `not printed`.
+        A row per paper and `whose` claims, with the counts `holds`, `fails` and `not printed`.
     """
     counts = table.groupby(["paper", "whose"]).outcome.value_counts().unstack(fill_value=0)
     return counts.reindex(columns=[HOLDS, FAILS, NOT_PRINTED], fill_value=0).reset_index()

@@ -155,7 +155,7 @@ def group_names(groups: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
 
 @cache
 def reference_scores(root: Path, scale: str, table: str) -> pd.DataFrame:
-    """The reference results of all notebooks for a table, a row a number.
+    """The reference results of all notebooks for a table, a row per number.
 
     Parameters
     ----------

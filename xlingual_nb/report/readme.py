@@ -51,7 +51,7 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
         `nbs/readme.toml`, parsed: `finding` is a list of dicts with the fields of `Finding`, such
         as `{"claim": "D-original", "says": ..., "effect": ...}`.
     frames : dict
-        {scale: verdict table}; a verdict table has a row a claim and corpus.
+        {scale: verdict table}; a verdict table has a row per claim and corpus.
 
     Returns
     -------
@@ -135,8 +135,8 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     Parameters
     ----------
     scores : DataFrame
-        From `report.confirmation_outcomes.confirmation_scores`: a row a paper and corpus, with the
-        number `planned` and, under the name of each of `OUTCOMES`, how many came out so.
+        From `report.confirmation_outcomes.confirmation_scores`: a row per paper and corpus, with
+        the number `planned` and, under the name of each of `OUTCOMES`, how many came out so.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def placebo_sentence(measured: Path) -> str:
     Parameters
     ----------
     measured : Path
-        File of `benchmarks/placebo.py`: a row a paper, corpus and made-up world, with the rates of
-        studies in which a claim is wrongly `confirmed` or `refuted`, and the ends of their 95 %
+        File of `benchmarks/placebo.py`: a row per paper, corpus and made-up world, with the rates
+        of studies in which a claim is wrongly `confirmed` or `refuted`, and the ends of their 95 %
         intervals (`confirmed_low`, `confirmed_high`, ...).
 
     Returns
@@ -193,7 +193,7 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     Parameters
     ----------
     frames : dict
-        {scale: verdict table}; a verdict table has a row a claim and corpus.
+        {scale: verdict table}; a verdict table has a row per claim and corpus.
     root : Path
         Root of the repository.
 
@@ -265,7 +265,7 @@ def coverage_block(template: dict, root: Path) -> str:
     Returns
     -------
     str
-        A markdown table with a line a paper, and the legend.
+        A markdown table with a line per paper, and the legend.
     """
     lines = []
     counts = dict.fromkeys((VALUES, ORDERING, MISSING), 0)
@@ -322,7 +322,7 @@ def badges_block(address: str) -> str:
     Returns
     -------
     str
-        Markdown, a badge a line; empty where the repository is not on the code host.
+        Markdown, one badge per line; empty where the repository is not on the code host.
     """
     if not address.startswith(CODE_HOST):
         return ""

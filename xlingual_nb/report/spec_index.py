@@ -26,7 +26,7 @@ from xlingual_nb.report.confirmation import (
     confirmatory_tables,
     confirmed_values,
 )
-from .reference_results import Kept, current_grid
+from .reference_results import ReferenceResults, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id
 from ..runs.stages import declared_stages
@@ -123,7 +123,7 @@ class SpecIndex:
     Parameters
     ----------
     entries : dict
-        As of `index_entries`.
+        {short id: entry}, as of `index_entries`.
     """
 
     entries: dict[str, dict]
@@ -424,7 +424,7 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     InputError
         If the corpus is not in the data folder.
     """
-    study = Kept(notebook=notebook, scale=scale, root=Path(root)).tables()
+    study = ReferenceResults(notebook=notebook, scale=scale, root=Path(root)).tables()
     with one_look():
         cells = current_grid(notebook, scale, study[study.corpus == corpus])
         return {run_id(spec)[:SHORT]: spec for spec in unique_runs(cells)}

@@ -27,7 +27,7 @@ from .notebooks import resolve
 from .plain_display import HTML
 from .reference_results import output_folders, write_results
 from xlingual_nb.report.reusable_values import (
-    PERSONAL,
+    USER_PARAMETERS,
     collect_values,
     missing_entries,
     reusable_values,
@@ -78,7 +78,7 @@ class StudyRun:
         self.makes_missing = values.get("make_missing", True)
 
         # a study with other languages, texts or readings of a recipe replaces no reference results
-        personal = [name for name in PERSONAL if name in defaults]
+        personal = [name for name in USER_PARAMETERS if name in defaults]
         is_user_study = any(values[name] != defaults[name] for name in personal)
         self.folders = output_folders(
             notebook,

@@ -175,13 +175,20 @@ def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.D
 
     Parameters
     ----------
-    home, notebook, claims, related, reading
-        As of `examined_claims`.
+    home : Path
+        Results of the scale, such as `results/laptop`.
+    notebook : str
+        A notebook whose claims are given here, and not looked up in its module.
+    claims, related
+        Its claims, and the other notebooks whose values they need.
+    reading : str
+        End of the names of its files, such as `-released`, where a paper's recipe is read in another
+        way than by default.
 
     Returns
     -------
     DataFrame
-        Columns `verdicts.COLUMNS`: a row a claim and corpus that its notebook has values on.
+        Columns `verdicts.COLUMNS`: a row per claim and corpus that its notebook has values on.
     """
     examined = examined_claims(home, notebook, claims, related, reading)
     return verdicts.judge(list(chain.from_iterable(examined.values())))

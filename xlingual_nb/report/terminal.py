@@ -159,8 +159,8 @@ def print_json(content) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #81300020
 def bar_lines(frame, width: int = 40) -> list[str]:
-    """A bar chart of one column of a result table in characters, a line a row: label, a bar with a
-    `|` at the published value, and the numbers.
+    """A bar chart of one column of a result table in characters, a line per row: label, a bar with
+    a `|` at the published value, and the numbers.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
         number = notebook.partition("_")[0]
         raise InputError(f"{path} is not there: xlingual run {number} --scale {scale}")
 
-    # the file is long: a line a number, with the name of its measure in `column`
+    # the file is long: a line per number, with the name of its measure in `column`
     table_lines = tables.read(path)
     measures = table_lines["column"].unique()
     if column not in measures:
@@ -296,7 +296,7 @@ def print_listing(content: dict) -> None:
     Parameters
     ----------
     content : dict
-        From `listing`.
+        Lists `experiments`, `papers` and `results`, as of `listing`.
     """
     print("Experiments (xlingual run NAME --scale SCALE; xlingual list NAME shows the parameters)")
     for experiment in content["experiments"]:
@@ -343,7 +343,7 @@ def print_parameters(content: dict) -> None:
     Parameters
     ----------
     content : dict
-        From `parameters_of`.
+        `name` and `title` of the notebook, and its `parameters`, as of `parameters_of`.
     """
     print(f"{content['name']}: {content['title']}")
     print(f"Parameters (xlingual run {content['name']} -p NAME=VALUE)")

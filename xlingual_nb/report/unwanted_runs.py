@@ -70,7 +70,7 @@ def wanted_runs(
                 entries = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
                 ids |= set(ancestors_by_id(unique_runs(entries)))
             except InputError as error:
-                # not worth a word: a study need not have every corpus of the others
+                # no fault: a study need not have every corpus of the others
                 if "does not exist" not in str(error):
                     not_planned.append(f"{notebook} ({scale}, {corpus}): {error}")
     return ids, not_planned

@@ -184,13 +184,13 @@ def as_text(frame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        A verdict table (`verdicts.COLUMNS`), a row a claim and corpus.
+        A verdict table (`verdicts.COLUMNS`), a row per claim and corpus.
 
     Returns
     -------
     DataFrame
-        A row a claim and corpus, with readable titles of columns, such as `effect [95%]` with texts
-        like `0.21 [0.15, 0.27]`; `note` also says how the claim's tests were amended.
+        A row per claim and corpus, with readable titles of columns, such as `effect [95%]` with
+        texts like `0.21 [0.15, 0.27]`; `note` also says how the claim's tests were amended.
     """
     statements = {claim.id: claim.says for claim in published.claims()}
     amended = amendments()

@@ -159,7 +159,7 @@ def decide(examined, corrected) -> tuple[str, str]:
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
-        Its p after Holm's correction.
+        Its p values for and against it after Holm's correction.
 
     Returns
     -------
@@ -260,14 +260,14 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     )
 
 
-def shown_effect(examined, at) -> dict:
+def shown_effect(examined, index) -> dict:
     """Effect of one test of a claim with its 95 % interval, and the claim's number of seeds.
 
     Parameters
     ----------
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
-    at : int
+    index : int
         Index of the test.
 
     Returns
@@ -275,7 +275,7 @@ def shown_effect(examined, at) -> dict:
     dict
         Columns `effect`, `low`, `high` and `n_seeds` (of the smallest group of all its tests).
     """
-    shown = examined.outcomes[at]
+    shown = examined.outcomes[index]
     low, high = shown.estimate.interval()
     n_seeds = min(min(result.seeds.values()) for result in examined.outcomes)
     # a ratio is tested as a logarithm, of which `as_effect` gives the ratio
@@ -298,7 +298,7 @@ def verdict_row(examined, corrected) -> dict:
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
-        Its p after Holm's correction.
+        Its p values for and against it after Holm's correction.
 
     Returns
     -------
@@ -311,8 +311,8 @@ def verdict_row(examined, corrected) -> dict:
 
     # the test that decides, on the side of the claim that the verdict is on
     side = side_of(examined, verdict)
-    at = deciding(outcomes, side)
-    decisive = ClaimTest(claim, claim.tests[at], examined.look_up)
+    index = deciding(outcomes, side)
+    decisive = ClaimTest(claim, claim.tests[index], examined.look_up)
     shown_rows = rows_shown(decisive.test, len(outcomes)) if outcomes else ""
     notes = [examined.remark, shown_rows, note]
     row = dict(
@@ -333,7 +333,7 @@ def verdict_row(examined, corrected) -> dict:
 
     # what is known beside the verdict
     if outcomes:
-        row |= shown_effect(examined, at)
+        row |= shown_effect(examined, index)
     if outcomes and verdict != NOT_TESTED:
         by_language = outcomes_by_language(decisive)
         row["above_baseline"] = n_above_baseline(decisive)
@@ -470,7 +470,7 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     Parameters
     ----------
     observations : DataFrame
-        Values by seed, a row a table entry and seed (`report.tables.OBSERVED`).
+        Values by seed, a row per table entry and seed (`report.tables.OBSERVED`).
     scale : str
         Name of the scale, such as `laptop`.
     claims : sequence of Claim
@@ -528,7 +528,7 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a claim and corpus, columns `COLUMNS`: whose claim and its family; effect with its
+        A row per claim and corpus, columns `COLUMNS`: whose claim and its family; effect with its
         95% interval; test with its margin; the Holm-adjusted p and the side that it is on; fewest
         seeds of any group; effect of the published numbers; power of an inconclusive claim, if
         the effect were the published or the observed one; models above their baseline; where
@@ -624,7 +624,7 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0d881af1
 def write(frame, path) -> None:
-    """Write the verdicts of a study atomically, a row a claim and corpus, in the order of the
+    """Write the verdicts of a study atomically, a row per claim and corpus, in the order of the
     registry.
 
     Parameters
