@@ -212,7 +212,7 @@ def write_scripts(reference: Study, user: Study, folder: Path) -> None:
             path.unlink()
 
 # %% ../../nbs/lib/8240_site.ipynb #8240000a
-def run_sphinx(folder: Path, strict: bool = False) -> None:
+def run_sphinx(folder: Path, strict: bool = False, n_processes: int | None = None) -> None:
     """Build the HTML of `folder/source` with Sphinx, into `folder/html`.
 
     Parameters
@@ -221,13 +221,16 @@ def run_sphinx(folder: Path, strict: bool = False) -> None:
         Folder of the build.
     strict : bool, default False
         Take warnings of Sphinx as errors.
+    n_processes : int, optional
+        Processes that read and write pages; by default one a core, four at most. Two take a quarter
+        more of the processor than one.
 
     Raises
     ------
     RuntimeError
         If Sphinx fails; its output is in `folder/sphinx.log`.
     """
-    n_processes = min(os.cpu_count() or 1, 4)
+    n_processes = n_processes or min(os.cpu_count() or 1, 4)
     command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-j", str(n_processes)]
     if strict:
         command += ["-W", "--keep-going"]
@@ -301,7 +304,9 @@ def replace_site(built: Path, out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_report(root: Path | None = None, strict: bool = False) -> Path:
+def write_report(
+    root: Path | None = None, strict: bool = False, n_processes: int | None = None
+) -> Path:
     """Build the documentation site with all results into the folder `report` of the repository.
 
     Parameters
@@ -310,6 +315,8 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         The repository; its folder `yours` has the user's own results.
     strict : bool
         Whether a warning of Sphinx stops the build.
+    n_processes : int, optional
+        Processes that read and write pages (see `run_sphinx`).
 
     Returns
     -------
@@ -337,7 +344,8 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         write_pages(site_pages(reference, user), folder / "source")
         copy_files(reference, user, folder)
         write_scripts(reference, user, folder)
-        run_sphinx(folder, strict)  # a build folder that stays: only changed pages are built again
+        # the build folder stays: only changed pages are built again
+        run_sphinx(folder, strict, n_processes)
         remove_stale(folder)
         replace_site(folder / "html", root / "report")
     return root / "report/index.html"
