@@ -173,7 +173,7 @@ def texts_over(head: str) -> list[list[str]]:
     Returns
     -------
     list[list[str]]
-        A list a column.
+        A list per column: `[["row"], ["Accuracy", "ours"]]`.
     """
     header_rows = []
     for row in re.findall(r"<tr.*?</tr>", head, re.S):

@@ -200,8 +200,8 @@ def mean_score(
 
 
 def score_beside_ours(printed: float, ours: dict[str, float], number: str) -> str:
-    """A printed score and, in brackets, ours: `59.9 (ours 46.9)`, or of several corpora `59.9 (ours
-    Bible 46.9; microworld 40.1)`.
+    """A printed score and, in brackets, ours: `59.9 (ours 46.9)`. Of several corpora each of our
+    scores begins with the name of its corpus.
 
     Parameters
     ----------
@@ -242,8 +242,8 @@ def scores_text(claim: Claim, measured: dict[str, tuple[str, str]], number: str)
     Returns
     -------
     str
-        `the score itself, 59.9 (ours 46.9)`, or each side with its name; empty where the paper
-        prints none of them.
+        `the score itself, 59.9 (ours 46.9)` of one group; of several each score begins with the name
+        of its group (`group_names`). Empty where the paper prints none of them.
     """
     groups = compared_groups(claim)
     texts = []

@@ -77,15 +77,18 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
     # many entries share runs and functions: each is digested once
     @cache
     def function_digest(function):
+        """Digest of the code of a function, with all that it calls."""
         return code_digest(function)
 
     @cache
     def run_digest(run):
+        """Digest of a run's spec, of the code that makes it, and of the reader of its values."""
         stages = {spec.stage: stage_digests[spec.stage] for spec in ancestors_by_id([run]).values()}
         reader = function_digest(stage_of(run).values)
         return _digest([plain_value(run, with_defaults=True), stages, reader])
 
     def entry_digest(entry):
+        """Fingerprint of one table entry."""
         # a metric is the name of one, or a function of the run's output
         metric = function_digest(entry.metric) if callable(entry.metric) else entry.metric
         runs = [run_digest(run) for run in entry.runs]
@@ -95,7 +98,7 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
             content.append(further_ids)
         return _digest(content)
 
-    with one_look():
+    with one_look():  # each file of data is read once
         return [entry_digest(entry) for entry in cells]
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b00006

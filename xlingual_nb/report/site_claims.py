@@ -556,7 +556,7 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     """
     verdict_rows = study.verdicts[study.verdicts.claim == claim.id]
     unit = effect_unit(claim, verdict_rows)
-    rows = list(verdict_rows.itertuples())  # a corpus each
+    rows = list(verdict_rows.itertuples())  # one per corpus
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)  # tested corpora first
 
     # the claim, whose it is, and its verdicts

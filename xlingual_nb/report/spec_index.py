@@ -424,9 +424,10 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     InputError
         If the corpus is not in the data folder.
     """
-    study = ReferenceResults(notebook=notebook, scale=scale, root=Path(root)).tables()
-    with one_look():
-        cells = current_grid(notebook, scale, study[study.corpus == corpus])
+    reference_tables = ReferenceResults(notebook, scale, Path(root)).tables()
+    of_corpus = reference_tables[reference_tables.corpus == corpus]
+    with one_look():  # each file of data is read once
+        cells = current_grid(notebook, scale, of_corpus)
         return {run_id(spec)[:SHORT]: spec for spec in unique_runs(cells)}
 
 
@@ -545,7 +546,7 @@ def write_index(root: Path, tell=print) -> Path:
         today |= from_grid
         before |= from_index
 
-    # one JSON object a line, in the order of the ids; today's entry wins over the earlier one
+    # one JSON object per line, in the order of the ids; today's entry wins over the earlier one
     entries = before | today | confirmatory_entries(root, earlier)
     lines = []
     for short, entry in entries.items():

@@ -117,7 +117,7 @@ def examined_claims(
     """The results of the tests of all claims of a study, by notebook, before the correction for
     many claims.
 
-    A study is what all notebooks have written at one scale; a claim is examined once a corpus.
+    A study is what all notebooks have written at one scale; a claim is examined once per corpus.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ def bar_lines(frame, width: int = 40) -> list[str]:
     Returns
     -------
     list of str
-        Such as `0 original ██████ | 0.61 ± 0.02 (n = 5), published 0.70`.
+        Such as `  0 original ██████  |  0.50 ± 0.02 (n = 5), published 0.70`.
     """
     highest = max(frame.value.max(), frame.published.max(), 1e-9)  # never 0, by which is divided
     label_width = max(map(len, frame.row))
@@ -216,7 +216,7 @@ def column_lines(frame, notebook: str, scale: str) -> list[str]:
 
 
 def print_results(notebook: str, scale: str, table: str, column: str) -> None:
-    """Print one measure of a user's result table as bars, one block a corpus.
+    """Print one measure of a user's result table as bars, one block per corpus.
 
     Parameters
     ----------

@@ -121,11 +121,11 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
         side = "against"
         level = levels.falls / len(outcomes)
         needed = [seeds_for(result, [-min(result.distances())], level) for result in failing]
-        n_needed = min((n for n in needed if n), default=None)
+        n_needed = min((n for n in needed if n), default=None)  # one test suffices
     else:
         side = "for"
         needed = [seeds_for(result, result.distances(), levels.holds) for result in outcomes]
-        n_needed = None if None in needed else max(needed)
+        n_needed = None if None in needed else max(needed)  # for all tests
 
     unit = "rows" if all(result.rows for result in outcomes) else "seeds"
     if n_needed is None:
@@ -483,7 +483,7 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     Returns
     -------
     list[Examined]
-        A claim and corpus each; also those whose rows were not run.
+        One per claim and corpus; also those whose rows were not run.
     """
     frame = tables.check_observations(observations)
     if claims is None:
