@@ -221,7 +221,7 @@ def replace_jobs(cluster, log: str, tell=print):
     cluster : SLURMCluster
         Whose `workers` are the jobs by name, also those whose worker has not started.
     log : str
-        Where the jobs' logs are, for messages: `logs in /home/me/logs`.
+        Where the jobs' logs are, for messages: `logs in ~/logs`.
     tell : callable
         Prints a line.
     """
