@@ -150,7 +150,7 @@ class NumberIndex:
 
         matches = [self.numbers[index] for index in set.intersection(*indices_by_label)]
         matches = [number for number in matches if number.is_shown_as(text)]
-        # of these with the fewest other names: a mean is then not taken for one of its languages
+        # of these the ones with fewest other names: a mean is then not taken for one of its languages
         fewest = min((len(number.labels) for number in matches), default=0)
         return [number for number in matches if len(number.labels) == fewest]
 

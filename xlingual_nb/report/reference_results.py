@@ -43,7 +43,7 @@ class ReferenceResults:
     root: Path
 
     def file(self, name: str) -> Path:
-        """Path of one of its tables.
+        """Path of one of its tables: `results/laptop/01_overlap/table1.csv`.
 
         Parameters
         ----------
@@ -87,8 +87,8 @@ class ReferenceResults:
             Name of the corpus, such as `bible`.
         """
         table = self.table(name)
-        is_it = (table.row == row) & (table.column == column) & (table.corpus == corpus)
-        values = table[is_it].value
+        matches = (table.row == row) & (table.column == column) & (table.corpus == corpus)
+        values = table[matches].value
         return float(values.iloc[0]) if len(values) else float("nan")
 
     def verdicts(self, claims: Iterable[Claim]) -> pd.DataFrame:
@@ -106,12 +106,12 @@ class ReferenceResults:
         return frame[frame.claim.isin([claim.id for claim in claims])]
 
     def figures(self, name: str = "*") -> list[Path]:
-        """Its pictures, in order.
+        """PNG files of its figures, by name.
 
         Parameters
         ----------
         name : str, default '*'
-            Name of a picture; `*` for all.
+            What the figures show, such as `table1`; `*` for all.
         """
         if not self.scale:
             return []
@@ -168,7 +168,7 @@ def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]
     # Tables state the id of an entry's first run. Many entries share a run, whose id takes long to
     # compute: each once.
     runs = dict.fromkeys(cell.runs[0] for cell in cells)
-    with one_look():
+    with one_look():  # each file of data is read once
         wanted_ids = {run_id(run)[:12] for run in runs}
     return runs_behind(tables) - wanted_ids
 

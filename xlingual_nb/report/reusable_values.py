@@ -391,7 +391,7 @@ def collect_values(
     observed = select_observed(missing, new)
     view = StoreView(store, code_behind(unique_runs(observed)))
     fingerprints = {}
-    with one_look():
+    with one_look():  # each file of data is read once
         for entry, fingerprint in zip(observed, code_fingerprints(observed)):
             is_fresh = all(view.state(run) == "found" for run in entry.runs)
             fingerprints[address(entry)] = fingerprint if is_fresh else STALE_CODE

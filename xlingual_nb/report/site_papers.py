@@ -46,7 +46,7 @@ STATUS = {
 
 
 def thumbnail_name(figure: FigureNote) -> str:
-    """File name of the small picture of a figure.
+    """File name of the thumbnail of a figure: `07_laboratory-table1-laptop-bible.webp`.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def grid(study: Study) -> str:
             if item.paper != paper:
                 continue
             our_table = f"{item.notebook}/{item.table}" if item.table else ""
-            status = covered(our_table, study.root)  # a key of `STATUS`
+            status = covered(our_table, study.root)  # a mark, a key of `STATUS`
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
 
         if tiles:

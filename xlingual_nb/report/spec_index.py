@@ -106,7 +106,7 @@ def index_entries(specs: Iterable) -> dict[str, dict]:
     """
     entries = {}
     pending = list(specs)
-    with one_look():
+    with one_look():  # each file of data is read once
         while pending:
             spec = pending.pop()
             short = run_id(spec)[:SHORT]
@@ -359,7 +359,7 @@ def _values_of(files: tuple) -> pd.DataFrame:
 
 
 def reference_values(root: Path) -> pd.DataFrame:
-    """All reference values, one row a seed.
+    """All reference values by seed, of all notebooks and scales.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def wanted_runs(
 
     ids = set()
     not_planned = []
-    with one_look():  # data files are looked at once, not for each run
+    with one_look():  # each file of data is read once
         for (scale, corpus), notebook in product(scales_and_corpora, experiments_with_grid()):
             try:
                 entries = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
