@@ -151,10 +151,6 @@ def known_scales(incomplete: str) -> list[str]:
     ----------
     incomplete : str
         What was typed so far.
-
-    Returns
-    -------
-    list of str
     """
     from xlingual_nb.experiments.config import SCALES
 
