@@ -98,7 +98,7 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
     """
     from xlingual_nb.models.encoders import load_encoder
     from xlingual_nb.tasks import task_heads
-    from xlingual_nb.tasks.task import as_read
+    from xlingual_nb.tasks.task import encode_for_checkpoint
     from xlingual_nb.tasks.zero_shot_classification import DOCUMENTS
     from xlingual_nb.tasks.zero_shot_tagging import TUNED_POS
     from xlingual_nb.text import tokenizers
@@ -111,11 +111,11 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
         tokenizers.read_tokenizer(store.path(spec.tokenizer)),
     )
     how, form = (
-        (TUNED_POS, task_heads.parts_form())
+        (TUNED_POS, task_heads.pos_adapter())
         if task == "pos"
-        else (DOCUMENTS, task_heads.sentence_form())
+        else (DOCUMENTS, task_heads.sentence_adapter())
     )
-    train, dev = (as_read(how, spec, side, pieces, store, encoder) for side in sides)
+    train, dev = (encode_for_checkpoint(how, spec, side, pieces, store, encoder) for side in sides)
     settings = zero_shot.zero_shot_config(size).tasks.tuning[task]
     train, dev = (form.cut(encoder, inputs, settings, True)[0] for inputs in (train, dev))
     return Race(
@@ -155,12 +155,12 @@ def clock():
 
 def ours(race: Race, seed: int):
     """(seconds, accuracy on the development records after the last epoch) of
-    `tasks.finetuning.learn`.
+    `tasks.finetuning.fit_network`.
     """
-    from xlingual_nb.tasks.finetuning import learn
+    from xlingual_nb.tasks.finetuning import fit_network
 
     with clock() as taken:
-        network = learn(race.encoder, race.train, race.dev, race.form, race.settings, seed)
+        network = fit_network(race.encoder, race.train, race.dev, race.form, race.settings, seed)
     return taken, network.scores[-1]
 
 

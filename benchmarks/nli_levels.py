@@ -28,10 +28,10 @@ from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.baselines import (
     FLOORS,
-    answer_marks,
-    commonest,
-    fit_marks,
-    lexical_differences,
+    classify_pairs,
+    commonest_words,
+    fit_feature_classifier,
+    lexical_features,
 )
 from xlingual_nb.text import records
 
@@ -60,7 +60,7 @@ def right(classifier, pairs: list[dict]) -> float:
     from xlingual_nb.text.formats import LABELS
 
     return float(
-        (answer_marks(classifier, pairs) == [LABELS.index(r["label"]) for r in pairs]).mean()
+        (classify_pairs(classifier, pairs) == [LABELS.index(r["label"]) for r in pairs]).mean()
     )
 
 
@@ -74,9 +74,9 @@ def simulated(level: str, draws: int, train: int, test: int) -> list[tuple]:
     )
     rows = []
     for name, view in FLOORS.items():
-        score = right(fit_marks(view, known), asked)
+        score = right(fit_feature_classifier(view, known), asked)
         rows.append((name, level, 0, None, score, score))
-    words = fit_marks(partial(lexical_differences, common=commonest(known)), known)
+    words = fit_feature_classifier(partial(lexical_features, common=commonest_words(known)), known)
     best = right(words, asked)
     return rows + [
         ("simulated", level, seed, tau, best, right(words, mistranslated(asked, tau, seed)))

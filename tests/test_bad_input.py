@@ -288,6 +288,7 @@ def test_the_package_runs_as_a_module(module):
 # --- surroundings
 
 
+@pytest.mark.ci
 def test_a_terminal_that_knows_ascii_alone(model, tmp_path):
     (tmp_path / "en-ä.txt").write_bytes((model / "en.txt").read_bytes())
     texts = [

@@ -63,7 +63,9 @@ def batch(clone, *items):
 
 
 def test_every_entry_is_checked_before_the_first_runs(clone, monkeypatch):
-    monkeypatch.setattr(batches, "in_own_process", lambda *_: pytest.fail("a notebook was started"))
+    monkeypatch.setattr(
+        batches, "execute_in_process", lambda *_: pytest.fail("a notebook was started")
+    )
     with pytest.raises(InputError, match="entry 2: 02_fails: seeds='x' must be a whole number"):
         read_batch(batch(clone, ("01", {}), ("02", dict(seeds="x"))))
     with pytest.raises(InputError, match="scale 'smoek' does not exist"):
@@ -77,7 +79,7 @@ def test_all_are_run_though_one_fails_and_what_is_there_is_found(clone, monkeypa
         began.append(entry.name)
         return Outcome(entry, "failed" if "fails" in entry.name else "done", "")
 
-    monkeypatch.setattr(batches, "in_own_process", fake)
+    monkeypatch.setattr(batches, "execute_in_process", fake)
     entries = read_batch(batch(clone, ("02", {}), ("01", dict(seeds=2)), ("01", {})))
     with pytest.raises(NotebookError, match="1 of 3 notebooks failed: 02_fails"):
         run_batch(entries, jobs=1)
@@ -92,7 +94,7 @@ def test_named_notebooks_at_once_are_such_a_batch(clone, monkeypatch):
         began.append((entry.output.name, entry.parameters["seeds"], list(clusters)))
         return Outcome(entry, "failed" if "fails" in entry.name else "done", "")
 
-    monkeypatch.setattr(batches, "in_own_process", fake)
+    monkeypatch.setattr(batches, "execute_in_process", fake)
     settings, options = {"seeds": "2"}, dict(jobs=2, start_cluster=clusters.append)
     with pytest.raises(NotebookError, match="1 of 2 notebooks failed: 02_fails"):
         batches.run_notebooks(["02", "01"], "smoke", settings, **options)

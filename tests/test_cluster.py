@@ -246,8 +246,8 @@ def test_a_lost_scheduler_ends_the_study_and_the_same_command_goes_on(store, tmp
     executors = []
 
     class Killing(Dask):
-        def _deal(self):
-            super()._deal()
+        def _assign_jobs(self):
+            super()._assign_jobs()
             if len(steps(store.root)) > 20 and process.poll() is None:
                 end(process)
 
@@ -274,8 +274,8 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     class Killing(Dask):
         killed = False
 
-        def _deal(self):
-            super()._deal()
+        def _assign_jobs(self):
+            super()._assign_jobs()
             if not self.killed and len(steps(store.root)) > 15:
                 nanny = self._cluster.workers[0].process.pid
                 self.killed = True
@@ -287,6 +287,7 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
 
 
+@pytest.mark.ci
 def test_a_preempted_worker_saves_the_state_of_its_training(store, tmp_path):
     calm = Store(tmp_path / "calm")
     run([LONG], calm, progress=False)
@@ -311,7 +312,7 @@ def test_a_preempted_worker_saves_the_state_of_its_training(store, tmp_path):
 @contextmanager
 def killed_in_the_midst(store, restarts, monkeypatch):
     """An executor on a cluster of this machine whose only worker is killed once, nanny and all."""
-    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.RESTARTS", restarts)
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.MAX_RESTARTS", restarts)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
     lines = []
     cluster = local_cluster(1, tell=lines.append)
@@ -319,8 +320,8 @@ def killed_in_the_midst(store, restarts, monkeypatch):
     class Killing(Dask):
         killed = False
 
-        def _deal(self):
-            super()._deal()
+        def _assign_jobs(self):
+            super()._assign_jobs()
             if not self.killed and len(steps(store.root)) > 10:
                 self.killed = True
                 (worker,) = cluster.workers.values()
@@ -403,8 +404,8 @@ def test_a_job_of_a_batch_system_that_ends_is_replaced(store, batch_system):
         class Cancelling(Dask):
             cancelled = []
 
-            def _deal(self):
-                super()._deal()
+            def _assign_jobs(self):
+                super()._assign_jobs()
                 if not self.cancelled and len(steps(store.root)) > 10:
                     self.cancelled += job_ids(cluster)
                     subprocess.run(["scancel", *self.cancelled], check=True)
@@ -426,8 +427,8 @@ def test_a_job_that_ends_before_its_worker_is_there_is_replaced(
     store, batch_system, monkeypatch, restarts
 ):
     """As one does whose node lacks something; where none may be replaced, the study ends."""
-    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.RESTARTS", restarts)
-    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.ASK", 0.5)
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.MAX_RESTARTS", restarts)
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.QUEUE_INTERVAL", 0.5)
     specs, lines = [Count(5)], []
     connected = batch_system / "connected"
     prologue = [

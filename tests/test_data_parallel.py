@@ -123,6 +123,7 @@ def test_two_processes_and_a_resumed_training_come_to_the_bits_of_one(tmp_path, 
         assert products(store, made) == products(alone, made)
 
 
+@pytest.mark.ci
 def test_two_processes_that_are_asked_to_stop_save_one_state(tmp_path, monkeypatch):
     """The first decides; the other, in the midst of its next step, is left by it."""
     stopped = spec(seed=7)

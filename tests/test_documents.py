@@ -23,9 +23,9 @@ from xlingual_nb.tasks.zero_shot_classification import (
     document_inputs,
 )
 from xlingual_nb.tasks.encoding import Inputs
-from xlingual_nb.tasks.finetuning import answer, learn, new_network
+from xlingual_nb.tasks.finetuning import answer_records, fit_network, new_network
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.task_heads import read_pairs, sentence_form
+from xlingual_nb.tasks.task_heads import read_pairs, sentence_adapter
 from xlingual_nb.text.formats import read_documents
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.tokenizers import Encoded
@@ -129,7 +129,7 @@ def test_one_sentence_is_read_as_the_tokenizer_reads_one(tmp_path):
 
 def test_the_head_reads_cls_without_a_pooler(tiny):
     inputs = texts(9, 0)
-    network = new_network(tiny, inputs, sentence_form(), Tuning(dropout=0.0), 3)
+    network = new_network(tiny, inputs, sentence_adapter(), Tuning(dropout=0.0), 3)
     for i in range(9):
         first, second = inputs.texts[0][i].tolist(), inputs.texts[1][i].tolist()
         ids, types = (
@@ -147,7 +147,7 @@ def test_the_head_reads_cls_without_a_pooler(tiny):
 def test_feat_takes_the_greatest_state_of_every_token(tiny):
     """A text at a time through the same BiLSTM, no padding, special tokens among the tokens."""
     inputs, settings = texts(8, 1), Feat(hidden=5, dropout=0.0)
-    network = new_network(tiny, inputs, sentence_form(), settings, 3)
+    network = new_network(tiny, inputs, sentence_adapter(), settings, 3)
     for part in network.parts:
         part.eval()
     with torch.no_grad():
@@ -176,21 +176,21 @@ def test_feat_takes_the_greatest_state_of_every_token(tiny):
 )
 def test_labels_are_learnt_and_answers_do_not_depend_on_batches(tiny, settings):
     network, test = (
-        learn(tiny, texts(600, 0), texts(60, 1), sentence_form(), settings),
+        fit_network(tiny, texts(600, 0), texts(60, 1), sentence_adapter(), settings),
         texts(80, 2),
     )
-    found = answer(network, test)
+    found = answer_records(network, test)
     assert np.mean(np.array(found) == test.gold) > 0.7 and set(found) == {"large", "small"}
-    assert found == answer(network, test, budget=1)
+    assert found == answer_records(network, test, budget=1)
 
 
 def test_long_texts_are_cut_and_foreign_ids_are_an_error(tiny):
-    network = new_network(tiny, texts(4, 0), sentence_form(), Tuning(pieces=6, context=3), 0)
+    network = new_network(tiny, texts(4, 0), sentence_adapter(), Tuning(pieces=6, context=3), 0)
     said, _, _ = read_pairs(tiny, texts(9, 4, longest=20), range(9), network.settings)
     assert said["input_ids"].shape[1] <= 9
     wrong = Inputs((Encoded.of([[77]]), Encoded.of([[]])), np.array(["a"]), views=("any", "any"))
     with pytest.raises(InputError, match="hold token id 77"):
-        answer(network, wrong)
+        answer_records(network, wrong)
 
 
 # --- runs

@@ -36,7 +36,7 @@ from xlingual_nb.models.static_vectors import (
     save_static,
     word_tokenizer,
 )
-from xlingual_nb.tasks.bilstm_crf import features, predict, span_f1, train_tagger
+from xlingual_nb.tasks.bilstm_crf import first_subword_vectors, predict, span_f1, train_tagger
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -278,14 +278,17 @@ def test_features_are_the_vectors_of_first_pieces(encoder):
     ids, _, _ = tagged(20, 3)
     firsts = Encoded.of(np.arange(0, n, 2) for n in ids.lengths)
     for layer in (None, 0):
-        read = features(encoder, ids, firsts, "en", layer)
+        read = first_subword_vectors(encoder, ids, firsts, "en", layer)
         expected = [plain(encoder, s.tolist())[-1 if layer is None else 0][::2] for s in ids]
         np.testing.assert_allclose(read.vectors.cpu(), np.concatenate(expected), atol=near(encoder))
 
 
 def test_a_tagger_learns_on_any_encoder(encoder):
     (ids, firsts, tags), (dev_ids, dev_firsts, wanted) = tagged(200, 1), tagged(50, 2)
-    train, dev = features(encoder, ids, firsts, "en"), features(encoder, dev_ids, dev_firsts, "en")
+    train, dev = (
+        first_subword_vectors(encoder, ids, firsts, "en"),
+        first_subword_vectors(encoder, dev_ids, dev_firsts, "en"),
+    )
     settings = Tagging(hidden=16, layers=1, epochs=30, learning_rate=1e-2, dropout=0.0)
     assert (
         span_f1(wanted, predict(train_tagger(train, tags, dev, wanted, settings), dev))["f1"] > 0.95
@@ -294,7 +297,9 @@ def test_a_tagger_learns_on_any_encoder(encoder):
 
 def test_long_sentences_need_no_windows_in_static_vectors(folders):
     static, ids = load_encoder(folders["static"]), np.random.default_rng(0).integers(5, V, 700)
-    read = features(static, Encoded.of([ids, ids[:1]]), Encoded.of([range(0, 700, 7), [0]]), "en")
+    read = first_subword_vectors(
+        static, Encoded.of([ids, ids[:1]]), Encoded.of([range(0, 700, 7), [0]]), "en"
+    )
     assert torch.equal(read.vectors, static.vectors[[*ids[::7], ids[0]]])
 
 

@@ -11,8 +11,17 @@ from transformers import AutoTokenizer, RobertaConfig
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.tasks.encoding import encode_pairs, encode_words, pieces
-from xlingual_nb.tasks.pair_classifier import check_pairs, longest_first, pair_batch, pair_room
+from xlingual_nb.tasks.encoding import (
+    encode_pairs,
+    encode_words,
+    pieces,
+    truncated_pair_lengths,
+)
+from xlingual_nb.tasks.pair_classifier import (
+    check_pairs,
+    pair_batch,
+    max_pair_tokens,
+)
 from xlingual_nb.text import tokenizers as ours
 from xlingual_nb.text.records import load_records
 from xlingual_nb.text.tokenizers import Encoded
@@ -68,7 +77,9 @@ def test_truncation_is_that_of_the_tokenizers_library(a, b, limit):
     t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     t.enable_truncation(limit, strategy="longest_first")
     ids = t.encode("x " * a, "y " * b).ids
-    assert tuple(int(n[0]) for n in longest_first(np.array([a]), np.array([b]), limit)) == (
+    assert tuple(
+        int(n[0]) for n in truncated_pair_lengths(np.array([a]), np.array([b]), limit)
+    ) == (
         ids.count(0),
         ids.count(1),
     )
@@ -137,7 +148,7 @@ def test_views_of_two_languages(two):
 def test_length_and_the_side_that_is_cut(two):
     long = Encoded.of([range(5, 25)])
     # the positions of en end where fake's begin
-    assert pair_room(two, "en", 128) == pair_room(two, ("es", "fake"), 128) == 9
+    assert max_pair_tokens(two, "en", 128) == max_pair_tokens(two, ("es", "fake"), 128) == 9
     assert pair_batch(two, long, A, [0], "en")[0]["input_ids"].tolist() == [
         [2, *range(5, 11), 3, 5, 6, 7, 3]
     ]

@@ -606,7 +606,9 @@ NOTEBOOKS = {
 }
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize(
+    "name", ["01_overlap", *(pytest.param(n, marks=pytest.mark.ci) for n in list(NOTEBOOKS)[1:])]
+)
 @pytest.mark.parametrize(
     "kinds, share",
     [((), 1), (("measure", "ner", "order", "pos"), 0.6)],

@@ -22,7 +22,12 @@ from xlingual_nb.tasks.language_identification import (
     LanguageRecords,
     read_languages,
 )
-from xlingual_nb.tasks.linear_probes import ask_layers, held_out, means, train_layers
+from xlingual_nb.tasks.linear_probes import (
+    predict_by_layer,
+    split_off_development,
+    mean_text_vectors,
+    train_layers,
+)
 from xlingual_nb.tasks.recipes import Bag
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.tokenizers import Encoded
@@ -65,7 +70,7 @@ def by_hand(checkpoint, text, layer):
 def test_means_and_labels_are_those_of_one_text_after_another(tiny):
     train, test = texts(400, 0), texts(12, 1)
     learnt = train_layers(tiny, train, None, Bag(learning_rate=1e-2, epochs=6))
-    found, x = ask_layers(tiny, learnt, test), means(tiny, test, ())
+    found, x = predict_by_layer(tiny, learnt, test), mean_text_vectors(tiny, test, ())
     assert [*found] == [0, 1, 2] == [*x] and set(learnt.labels) == {"en", "es", "fr"}
     for layer, linear in learnt.by_layer.items():
         for i, text in enumerate(test.texts[0]):
@@ -95,7 +100,7 @@ def test_a_layer_does_not_depend_on_the_others(tiny):
 
 def test_a_tenth_of_the_texts_is_held_out():
     whole = texts(35, 0)
-    (train, dev), again = held_out(whole), held_out(whole)[1]
+    (train, dev), again = split_off_development(whole), split_off_development(whole)[1]
     assert len(train) == 32 and len(dev) == 3 and dev.texts == again.texts
 
     def rows(inputs):

@@ -29,8 +29,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.configs import LinearTagging
 from xlingual_nb.runs.stages import declare
-from xlingual_nb.tasks.encoding import turn_words, word_inputs
-from xlingual_nb.tasks.metrics import score_words
+from xlingual_nb.tasks.encoding import reverse_tagged_words, word_inputs
+from xlingual_nb.tasks.metrics import score_tags
 from xlingual_nb.tasks.task import LINEAR, Task, make_task
 from xlingual_nb.text.corpora import read_lines
 from xlingual_nb.text.records import LabelledRecords, RecordReader, RecordsSpec, make_records
@@ -61,7 +61,7 @@ class ChunkSpec:
     settings: LinearTagging = LinearTagging()
 
 
-CHUNKING = Task("chunks", encode=word_inputs, turn=turn_words, score=score_words, head=LINEAR)
+CHUNKING = Task("chunks", encode=word_inputs, turn=reverse_tagged_words, score=score_tags, head=LINEAR)
 
 
 def make_chunks(specs, folders, store, progress): make_task(CHUNKING, specs, folders, store, progress)

@@ -31,7 +31,7 @@ from xlingual_nb.tasks.pair_classifier import (
 )
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.metrics import accuracy, by_kind, majority
-from xlingual_nb.tasks.tuning import optimiser
+from xlingual_nb.tasks.tuning import bert_adamw
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(
@@ -254,7 +254,7 @@ def test_side_by_side_is_as_one_by_one(tmp_path, monkeypatch, head, frozen):
     pairs = first, Encoded(second.ids + 40, second.starts), np.arange(70) % 3
     settings = replace(QUICK, epochs=2, dropout=0.0, head=head, frozen=frozen)
     quick = fine_tune(checkpoint, *pairs, ("en", "fake"), settings, 0)
-    monkeypatch.setattr(classifier_module, "as_bert", lambda config: False)
+    monkeypatch.setattr(classifier_module, "is_standard_bert", lambda config: False)
     plain = fine_tune(checkpoint, *pairs, ("en", "fake"), settings, 0)
     assert quick.losses == pytest.approx(plain.losses, abs=1e-5) and len(quick.losses) == 10
     for part, other in (
@@ -278,7 +278,7 @@ def test_prediction_does_not_depend_on_batches(tiny):
 
 def test_the_optimiser_is_that_of_bert(tiny):
     classifier = new_classifier(tiny, FineTuning(dropout=0.3), 0)
-    decayed, plain = optimiser(
+    decayed, plain = bert_adamw(
         (classifier.checkpoint.model.base_model, classifier.head), classifier.settings
     ).param_groups
     named = dict(classifier.checkpoint.model.bert.named_parameters()) | dict(

@@ -17,11 +17,11 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.baselines import (
     FLOORS,
     NliFloorsSpec,
-    answer_marks,
-    commonest,
-    fit_marks,
-    lexical_differences,
-    set_differences,
+    classify_pairs,
+    commonest_words,
+    fit_feature_classifier,
+    lexical_features,
+    set_difference_features,
 )
 from xlingual_nb.text.formats import LABELS
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
@@ -41,10 +41,10 @@ def test_set_differences_answer_with_the_commonest_label_of_their_class():
     pairs = load_records("nli", "micro/en", "train", 900, vocabulary=128)
 
     def seen(r):
-        return set_differences(r["premise"].split(), r["hypothesis"].split())[0]
+        return set_difference_features(r["premise"].split(), r["hypothesis"].split())[0]
 
     count = Counter((seen(r), r["label"]) for r in pairs)
-    said = answer_marks(fit_marks(set_differences, pairs), pairs)
+    said = classify_pairs(fit_feature_classifier(set_difference_features, pairs), pairs)
     for r, label in zip(pairs, said):
         best = max(count[seen(r), name] for name in LABELS)
         many = sum(count[seen(r), name] for name in LABELS)
@@ -64,15 +64,15 @@ def test_floors_are_blind_to_words():
     other = [r | {side: turned(r[side]) for side in ("premise", "hypothesis")} for r in test]
     gold = np.array([LABELS.index(r["label"]) for r in test])
     for view in FLOORS.values():
-        fitted = fit_marks(view, train)
-        assert (answer_marks(fitted, test) == answer_marks(fitted, other)).all()
-        assert (answer_marks(fitted, test) == gold).mean() < 0.45
-    words = fit_marks(partial(lexical_differences, common=commonest(train)), train)
+        fitted = fit_feature_classifier(view, train)
+        assert (classify_pairs(fitted, test) == classify_pairs(fitted, other)).all()
+        assert (classify_pairs(fitted, test) == gold).mean() < 0.45
+    words = fit_feature_classifier(partial(lexical_features, common=commonest_words(train)), train)
     assert (
-        (answer_marks(words, test) == gold).mean()
+        (classify_pairs(words, test) == gold).mean()
         > 0.75
         > 0.45
-        > (answer_marks(words, other) == gold).mean()
+        > (classify_pairs(words, other) == gold).mean()
     )
 
 

@@ -29,13 +29,13 @@ from xlingual_nb.tasks.nli import FrozenNliSpec, frozen_cost
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.pair_probe import (
     MaxPool,
-    at_hand,
+    cache_vectors,
     frozen_sides,
     combine_vectors,
     predict,
     predict_labels,
-    spread,
-    train_readout,
+    mean_and_std,
+    train_pair_probe,
 )
 from xlingual_nb.tasks.metrics import accuracy, majority
 from xlingual_nb.text.dictionaries import Dictionary
@@ -175,9 +175,9 @@ def test_a_sentence_too_long_for_the_encoder_is_read_in_slices(tmp_path):
             ]
             torch.testing.assert_close(row[:n], torch.cat(made), atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(begins[:m], made[0], atol=1e-5, rtol=1e-5)
-    assert not torch.equal(spread((whole,))[0], spread((cut,))[0])
+    assert not torch.equal(mean_and_std((whole,))[0], mean_and_std((cut,))[0])
     settings = Readout("mean", epochs=1, layer=1, beyond="slice")
-    reader = train_readout(short, pairs, pairs, settings)
+    reader = train_pair_probe(short, pairs, pairs, settings)
     assert (
         predict(reader, short, pairs).tolist()
         == predict_labels(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist()
@@ -190,11 +190,13 @@ def test_the_mean_and_its_two_numbers_are_numpys(space):
     pairs = uneven(30)
     settings = Readout("mean", units=0, epochs=1, dropout=0.0)
     reader, table = (
-        train_readout(space, pairs, pairs, settings),
+        train_pair_probe(space, pairs, pairs, settings),
         space.vectors.numpy().astype(float),
     )
     tokens = np.concatenate([table[text.ids] for text in pairs.texts])
-    for ours, theirs in zip(spread(frozen_sides(space, pairs)), (tokens.mean(0), tokens.std(0))):
+    for ours, theirs in zip(
+        mean_and_std(frozen_sides(space, pairs)), (tokens.mean(0), tokens.std(0))
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     u, v = (
         np.stack([(table[ids] - tokens.mean(0)).mean(0) / tokens.std(0) for ids in text])
@@ -220,7 +222,7 @@ def test_a_comparison_is_learnt_and_read_off_equal_vectors(space, pool):
     """Words whose vectors are random, so that pairs are learnt by heart; another language's words
     with the same vectors.
     """
-    reader = train_readout(
+    reader = train_pair_probe(
         space, toy(640, 0, length=2), toy(100, 2, length=2), Readout(pool, 32, epochs=20)
     )
     here, there = toy(300, 1, length=2), toy(300, 1, "fake")
@@ -237,7 +239,7 @@ def test_what_is_frozen_stays_to_the_byte(request, kind):
         return [encoder.vectors] if kind == "space" else list(encoder.model.state_dict().values())
 
     before, noise = digest(tensors()), torch.get_rng_state()
-    reader = train_readout(encoder, toy(64, 0), toy(20, 2), Readout(hidden=4, epochs=2))
+    reader = train_pair_probe(encoder, toy(64, 0), toy(20, 2), Readout(hidden=4, epochs=2))
     assert digest(tensors()) == before and torch.equal(torch.get_rng_state(), noise)
     if kind == "bert":
         assert not any(p.requires_grad or p.grad is not None for p in encoder.model.parameters())
@@ -252,14 +254,14 @@ def test_a_seed_decides_everything(space, pool):
     made = []
     for seed, noise in ((0, 1), (0, 2), (1, 1)):
         torch.manual_seed(noise)
-        reader = train_readout(space, toy(64, 0), toy(20, 2), Readout(pool, 8, epochs=3), seed)
+        reader = train_pair_probe(space, toy(64, 0), toy(20, 2), Readout(pool, 8, epochs=3), seed)
         made.append((digest(reader.network.state_dict().values()), reader.dev_accuracy))
     assert made[0] == made[1] and made[0][0] != made[2][0]
 
 
 def test_answers_do_not_depend_on_batches(bert):
     pairs = uneven(40)
-    reader = train_readout(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2))
+    reader = train_pair_probe(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2))
     reader.network.double()
     found = []
     for budget in (1, 10_000):
@@ -277,10 +279,10 @@ def test_answers_do_not_depend_on_batches(bert):
 def test_the_best_epoch_on_source_pairs_is_kept(space):
     """As many epochs as the best has give the same weights, since there is no schedule."""
     settings, dev = Readout("mean", epochs=9, patience=9, learning_rate=3e-3), toy(60, 3, length=4)
-    reader = train_readout(space, toy(200, 0, length=4), dev, settings)
+    reader = train_pair_probe(space, toy(200, 0, length=4), dev, settings)
     best = int(np.argmax(reader.dev_accuracy))
     assert 0 < best and accuracy(predict(reader, space, dev), dev.gold) == max(reader.dev_accuracy)
-    short = train_readout(space, toy(200, 0, length=4), dev, replace(settings, epochs=best + 1))
+    short = train_pair_probe(space, toy(200, 0, length=4), dev, replace(settings, epochs=best + 1))
     assert digest(short.network.state_dict().values()) == digest(
         reader.network.state_dict().values()
     )
@@ -289,7 +291,7 @@ def test_the_best_epoch_on_source_pairs_is_kept(space):
 def test_patience_ends_the_training(space):
     dev, heard = replace(toy(60, 3), gold=np.full(60, 2)), []
     settings = Readout("mean", epochs=9, patience=2, learning_rate=1e-9)
-    reader = train_readout(space, toy(64, 0), dev, settings, 0, lambda *done: heard.append(done))
+    reader = train_pair_probe(space, toy(64, 0), dev, settings, 0, lambda *done: heard.append(done))
     assert len(reader.dev_accuracy) == 3 and heard == [(1, 9), (2, 9), (3, 9), (9, 9)]
 
 
@@ -361,20 +363,20 @@ def test_vectors_that_are_kept_are_those_that_are_asked_for(tmp_path, monkeypatc
     side = replace(
         frozen_sides(short, pairs, overflow=beyond)[0], turn=lambda vectors: 2 * vectors + 1
     )
-    kept, groups = at_hand(side), [np.array([4, 0]), np.array([8, 2, 3, 1])]
+    kept, groups = cache_vectors(side), [np.array([4, 0]), np.array([8, 2, 3, 1])]
     assert kept.cached is not None and len(kept.cached.vectors) == len(side.sentences.ids)
     for (ours, n), (theirs, m) in zip(kept.read(groups), side.read(groups)):
         assert torch.equal(n, m)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     monkeypatch.setattr(pair_probe, "MAX_CACHED_VALUES", kept.cached.vectors.numel() - 1)
-    assert at_hand(side).cached is None
+    assert cache_vectors(side).cached is None
 
 
 def test_a_readout_learns_alike_from_vectors_that_are_kept(bert, monkeypatch):
     found = []
     for limit in (0, 2**27):
         monkeypatch.setattr(pair_probe, "MAX_CACHED_VALUES", limit)
-        found.append(train_readout(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2)))
+        found.append(train_pair_probe(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2)))
     for ours, theirs in zip(*(reader.network.state_dict().values() for reader in found)):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
@@ -403,9 +405,9 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
         WordSpec(MODELS["static"], ("en", "fake"), (TEXT, TEXT), Dictionary("same", "odd"))
     )
     spec = replace(asked(MODELS["static"]), mapped=(words,))
-    reader = train_readout(space, toy(400, 0), toy(60, 2), Readout("mean", epochs=9))
+    reader = train_pair_probe(space, toy(400, 0), toy(60, 2), Readout("mean", epochs=9))
     english, fake = (toy(200, 1, language) for language in ("en", "fake"))
-    answer = nli.with_turns(spec, None).head.answer
+    answer = nli.task_with_rotations(spec, None).head.answer
     wanted, plain = predict(reader, space, english), predict(reader, space, fake)
     assert (
         answer(space, reader, fake).tolist()
@@ -490,19 +492,21 @@ FLOORS_OF = WordFloorsSpec(
             "words of ('en', 'enfake'): give 'enfake' first",
         ),
         (
-            lambda e: train_readout(e, toy(4, 0), toy(4, 1), Readout(layer=1)),
+            lambda e: train_pair_probe(e, toy(4, 0), toy(4, 1), Readout(layer=1)),
             "toy has layers 0 (embeddings) to 0",
         ),
         (
-            lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1, 2, 3]), toy(4, 1)),
+            lambda e: train_pair_probe(e, replace(toy(4, 0), gold=[0, 1, 2, 3]), toy(4, 1)),
             "label 3: give places in entail",
         ),
         (
-            lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1]), toy(4, 1)),
+            lambda e: train_pair_probe(e, replace(toy(4, 0), gold=[0, 1]), toy(4, 1)),
             "2 labels for 4 sentence pairs",
         ),
         (
-            lambda e: train_readout(e, toy(4, 0), replace(toy(4, 1), views=(VIEWS["fake"],) * 2)),
+            lambda e: train_pair_probe(
+                e, toy(4, 0), replace(toy(4, 1), views=(VIEWS["fake"],) * 2)
+            ),
             "outside 40..79",
         ),
     ],

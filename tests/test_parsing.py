@@ -21,8 +21,14 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.encoding import Inputs
-from xlingual_nb.tasks.finetuning import answer, learn, new_network
-from xlingual_nb.tasks.biaffine_parser import LOST, ParserHead, cut_trees, truncate_tree, tree_form
+from xlingual_nb.tasks.finetuning import answer_records, fit_network, new_network
+from xlingual_nb.tasks.biaffine_parser import (
+    HEAD_CUT_OFF,
+    ParserHead,
+    cut_trees,
+    truncate_tree,
+    parsing_adapter,
+)
 from xlingual_nb.tasks.zero_shot_parsing import TREE_READING, ParsingSpec, TreeRecords
 from xlingual_nb.tasks.recipes import Feat, Parser, Tuning, parser_flops
 from xlingual_nb.tasks.metrics import (
@@ -30,9 +36,9 @@ from xlingual_nb.tasks.metrics import (
     attachment,
     best_heads,
     best_tree,
-    chain,
+    branching_tree,
     score_trees,
-    turn_trees,
+    reverse_trees,
 )
 from xlingual_nb.text.formats import UNIVERSAL_TAGS, read_trees, tree_error
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
@@ -188,8 +194,8 @@ def test_floors_are_chains():
     found = score_trees(Inputs((), gold), gold)
     assert (
         found == dict(las=1.0, uas=1.0, left=1.0, right=0.25)
-        and is_tree(chain(7, "left").heads)
-        and is_tree(chain(7, "right").heads)
+        and is_tree(branching_tree(7, "left").heads)
+        and is_tree(branching_tree(7, "right").heads)
     )
 
 
@@ -398,7 +404,7 @@ def test_a_lost_head_has_no_share_in_the_loss():
 
     def lost(word):
         return Tree(
-            [LOST if i == word else h for i, h in enumerate(whole.heads)],
+            [HEAD_CUT_OFF if i == word else h for i, h in enumerate(whole.heads)],
             whole.relations,
             whole.tags,
         )
@@ -425,7 +431,7 @@ def test_sentences_are_cut_by_pieces_in_training_and_by_words_in_evaluation(tiny
             == min(n, 4, sum(end <= 22 for end in ends))
         )
     assert truncate_tree(Tree([3, 0, 2], ["a"] * 3, ["X"] * 3), 2) == Tree(
-        [LOST, 0], ["a"] * 2, ["X"] * 2
+        [HEAD_CUT_OFF, 0], ["a"] * 2, ["X"] * 2
     )
 
 
@@ -438,10 +444,10 @@ def test_sentences_are_cut_by_pieces_in_training_and_by_words_in_evaluation(tiny
 )
 def test_trees_are_learnt(tiny, settings):
     network, test = (
-        learn(tiny, sentences(300, 0), sentences(40, 1), tree_form(SMALL), settings),
+        fit_network(tiny, sentences(300, 0), sentences(40, 1), parsing_adapter(SMALL), settings),
         sentences(40, 2),
     )
-    found = answer(network, test)
+    found = answer_records(network, test)
     assert all(is_tree(tree.heads) and tree.heads.count(0) == 1 for tree in found)
     scores = score_trees(test, found)
     assert (
@@ -452,7 +458,7 @@ def test_trees_are_learnt(tiny, settings):
     network.encoder.model.double()
     for part in network.parts:
         part.double()
-    assert answer(network, test, budget=1) == answer(network, test)
+    assert answer_records(network, test, budget=1) == answer_records(network, test)
 
 
 def test_gold_tags_are_seen_by_a_parser_that_has_room_for_them(tiny):
@@ -464,7 +470,7 @@ def test_gold_tags_are_seen_by_a_parser_that_has_room_for_them(tiny):
         views=inputs.views,
     )
     for tags, seen in ((0, False), (4, True)):
-        network = new_network(tiny, inputs, tree_form(Parser(12, 8, 0.0, tags)), Tuning(), 0)
+        network = new_network(tiny, inputs, parsing_adapter(Parser(12, 8, 0.0, tags)), Tuning(), 0)
         for part in (*network.parts, network.head):
             part.eval()
         x, lengths = network(inputs, np.arange(6))
@@ -479,7 +485,7 @@ def test_gold_tags_are_seen_by_a_parser_that_has_room_for_them(tiny):
 
 def test_turned_inputs_keep_first_pieces_and_trees():
     inputs = sentences(9, 5)
-    turned = turn_trees(inputs)
+    turned = reverse_trees(inputs)
     for text, back, firsts, tree, other in zip(
         inputs.texts[0], turned.firsts, inputs.firsts, inputs.gold, turned.gold
     ):

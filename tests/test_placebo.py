@@ -43,11 +43,11 @@ def test_untrained_worlds_have_the_floors_means(cells):
     for table, row, column in value.index:
         sides = ledger.sides(row)
         floor = "untrained | {source} | {target}".format(**sides) if sides else own.get(row)
-        if floor is None or placebo.is_floor(row) or table in ("table2", "table10"):
+        if floor is None or placebo.is_baseline(row) or table in ("table2", "table10"):
             continue
         assert value[table, row, column] == value[table, floor, column]
         seen += 1
-    assert seen > 10 and {r for r in cells.row if placebo.is_floor(r)} < set(true.row) <= set(
+    assert seen > 10 and {r for r in cells.row if placebo.is_baseline(r)} < set(true.row) <= set(
         cells.row
     )
 
@@ -69,11 +69,11 @@ def test_labels_are_dealt_out_a_whole_model_at_a_time():
 
         one, other = models(before), models(part)
         assert sorted(one.values()) == sorted(other.values()) and set(one) == set(other)
-        assert all(one[r] == other[r] for r in one if placebo.is_floor(r))
+        assert all(one[r] == other[r] for r in one if placebo.is_baseline(r))
 
     def mu(cells):
         rows = cells[
-            (cells.table == "table1") & (cells.column == "µ") & ~cells.row.map(placebo.is_floor)
+            (cells.table == "table1") & (cells.column == "µ") & ~cells.row.map(placebo.is_baseline)
         ]
         return rows.value
 

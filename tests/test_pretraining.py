@@ -265,7 +265,9 @@ def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_
         )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.ci)]
+)
 def test_a_training_that_is_asked_to_stop_goes_on_from_the_step_in_hand(
     tmp_path, monkeypatch, number
 ):
@@ -315,7 +317,7 @@ def stop_once_training(store, stop):
     return thread
 
 
-@pytest.mark.parametrize("where", ["here", "worker"])
+@pytest.mark.parametrize("where", ["here", pytest.param("worker", marks=pytest.mark.ci)])
 def test_a_run_that_is_asked_to_stop_saves_its_state_and_gives_back_its_lock(tmp_path, where):
     calm, store = Store(tmp_path / "calm"), Store(tmp_path / "stopped")
     run([LONG], calm, progress=False)

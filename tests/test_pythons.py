@@ -1,14 +1,11 @@
 """A code fingerprint is the same under every Python that reads the code, so that reference results
-and stores made under one are up to date under another.
+and stores made under one are up to date under another. A bare Python imports this file
+(`test_other_pythons.py`).
 """
 
 import ast
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from xlingual_nb.runs.code_names import Marker, pieces
@@ -87,36 +84,6 @@ def package_fingerprints() -> dict[str, str]:
     return fingerprints
 
 
-def other_pythons() -> list[str]:
-    """Pythons of other versions that this machine has, by `python3.N` or by pyenv."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = {}
-    for minor in range(11, 20):
-        name = f"python3.{minor}"
-        for path in (*pyenv.glob(f"versions/*/bin/{name}"), shutil.which(name)):
-            if path and minor != sys.version_info.minor:
-                says = subprocess.run([path, "-c", ""], capture_output=True)
-                if says.returncode == 0:
-                    found.setdefault(name, str(path))
-    return list(found.values())
-
-
 def test_the_sample_has_the_recorded_fingerprints():
     """Whichever Python runs this."""
     assert sample_fingerprints() == RECORDED
-
-
-def test_every_definition_has_one_fingerprint_under_all_pythons():
-    import pytest  # not at the top, as a bare Python has to import this file
-
-    others = other_pythons()
-    if not others:
-        pytest.skip("this machine has one Python")
-    here = package_fingerprints()
-    script = "import json, test_pythons; print(json.dumps(test_pythons.package_fingerprints()))"
-    places = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    for python in others:
-        bare = {"PYTHONPATH": places, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
-        told = subprocess.run([python, "-c", script], capture_output=True, text=True, env=bare)
-        assert told.returncode == 0, told.stderr
-        assert json.loads(told.stdout) == here, python

@@ -514,7 +514,7 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
     found = reusable_values.collect_values(cells, held, store, "micro").set_index("seed")
     assert (
         found.made.tolist()
-        == ["held", reusable_values.code_fingerprints(cells)[1], reusable_values.STALE]
+        == ["held", reusable_values.code_fingerprints(cells)[1], reusable_values.STALE_CODE]
         and found.value[0] == -1
         and found.value[1] >= 0
     )

@@ -34,7 +34,7 @@ def test_values_on_corpora_that_are_not_here_keep_their_fingerprints(clone):
     path = clone / "results/laptop" / NOTEBOOK / "seeds.csv"
     before = tables.read_seeds(path)
     recorded = restamp.record(clone, print)
-    is_current = before.merge(recorded, on=restamp.KEYS[2:], how="inner")
+    is_current = before.merge(recorded, on=restamp.VALUE_KEYS[2:], how="inner")
     assert len(is_current)
     recorded = recorded.assign(made="earlier")
     text = path.read_text(encoding="utf-8")

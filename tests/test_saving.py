@@ -25,20 +25,20 @@ from xlingual_nb.tasks.zero_shot_classification import (
     DocumentRecords,
     SentencesSpec,
 )
-from xlingual_nb.tasks.zero_shot_tagging import TUNED_POS, TunedTagsSpec, tuned_ner
+from xlingual_nb.tasks.zero_shot_tagging import TUNED_POS, TunedTagsSpec, ner_task
 from xlingual_nb.tasks.encoding import Inputs
-from xlingual_nb.tasks.finetuning import answer, learn, new_network
-from xlingual_nb.tasks.biaffine_parser import tree_form
+from xlingual_nb.tasks.finetuning import answer_records, fit_network, new_network
+from xlingual_nb.tasks.biaffine_parser import parsing_adapter
 from xlingual_nb.tasks.task_heads import (
-    names_form,
-    parts_form,
+    ner_adapter,
+    pos_adapter,
     read_pairs,
     read_words,
-    sentence_form,
+    sentence_adapter,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.saving import CLASSES, LAYERS, save_network, set_through
-from xlingual_nb.tasks.task import as_read
+from xlingual_nb.tasks.saving import CLASSES, LAYERS, save_network, set_two_layers
+from xlingual_nb.tasks.task import encode_for_checkpoint
 from xlingual_nb.text.formats import LABELS
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.tokenizers import Encoded
@@ -122,10 +122,10 @@ def side(task, part, size):
 
 
 TASKS = {
-    "documents": (DOCUMENTS, sentence_form, SentencesSpec),
-    "nli": (TUNED_NLI, sentence_form, SentencesSpec),
-    "ner": (tuned_ner(), names_form, TunedTagsSpec),
-    "pos": (TUNED_POS, parts_form, TunedTagsSpec),
+    "documents": (DOCUMENTS, sentence_adapter, SentencesSpec),
+    "nli": (TUNED_NLI, sentence_adapter, SentencesSpec),
+    "ner": (ner_task(), ner_adapter, TunedTagsSpec),
+    "pos": (TUNED_POS, pos_adapter, TunedTagsSpec),
 }
 
 
@@ -165,11 +165,13 @@ def test_a_foreign_checkpoint_goes_through_end_to_end(tmp_path, family, task):
     run([spec], store, Inline(), progress=False)
     encoder = load_encoder(folder)
     said = {
-        s: as_read(known, ExternalCheckpointSpec(folder), s, encoder.tokenizer, store, encoder)
+        s: encode_for_checkpoint(
+            known, ExternalCheckpointSpec(folder), s, encoder.tokenizer, store, encoder
+        )
         for s in (train, dev, test)
     }
-    network = learn(encoder, said[train], said[dev], form(), FAST)
-    given = answer(network, said[test])
+    network = fit_network(encoder, said[train], said[dev], form(), FAST)
+    given = answer_records(network, said[test])
     for name, value in known.score(said[test], given).items():
         if name in ("accuracy", "f1"):
             assert store.read(spec)[name]["en"] == value
@@ -232,8 +234,8 @@ def test_heads_of_every_family_give_the_same_scores(tmp_path, family):
     """Also where scores are large, as after long training."""
     labels = np.array(["a", "b", "c", "d", "e"])
     for form, gold, read in (
-        (sentence_form(), labels, read_pairs),
-        (parts_form(), [list("abcdef")] * 5, read_words),
+        (sentence_adapter(), labels, read_pairs),
+        (pos_adapter(), [list("abcdef")] * 5, read_words),
     ):
         network, inputs = network_of(tmp_path, family, form, gold)
         opened = (
@@ -256,7 +258,7 @@ def test_two_layers_are_one_whatever_they_were(activation):
     wanted, inner, outer = nn.Linear(12, 5), nn.Linear(12, 12), nn.Linear(12, 5)
     with torch.no_grad():
         wanted.weight *= 9
-        set_through(inner, outer, wanted, activation)
+        set_two_layers(inner, outer, wanted, activation)
         for size in (1e-3, 1.0, 5.0):
             x = size * torch.randn(300, 12)
             found = outer(getattr(nn.functional, activation)(inner(x)))
@@ -264,12 +266,12 @@ def test_two_layers_are_one_whatever_they_were(activation):
                 found, wanted(x), atol=2e-6 * float(wanted(x).abs().max()), rtol=0
             )
     with pytest.raises(InputError, match="13 labels: this architecture has room for"):
-        set_through(inner, nn.Linear(12, 13), nn.Linear(12, 13), activation)
+        set_two_layers(inner, nn.Linear(12, 13), nn.Linear(12, 13), activation)
 
 
 def test_what_is_saved_is_a_checkpoint_again(tmp_path):
     """Its encoder can be measured, and taught further."""
-    network, _ = network_of(tmp_path, "bert", sentence_form(), np.array(["a", "b"]))
+    network, _ = network_of(tmp_path, "bert", sentence_adapter(), np.array(["a", "b"]))
     again = load_encoder(save_network(network, tmp_path / "saved"))
     assert again.headless and again.tokenizer.get_vocab() == network.encoder.tokenizer.get_vocab()
     for name, weights in network.encoder.model.base_model.state_dict().items():
@@ -277,19 +279,19 @@ def test_what_is_saved_is_a_checkpoint_again(tmp_path):
 
 
 def test_what_transformers_has_no_form_for_is_refused_in_one_line(tmp_path):
-    network, inputs = network_of(tmp_path, "bert", sentence_form(), np.array(["a", "b"]))
+    network, inputs = network_of(tmp_path, "bert", sentence_adapter(), np.array(["a", "b"]))
     with pytest.raises(
         InputError, match="over frozen layers is no model of transformers: fine-tune"
     ):
         save_network(
-            new_network(network.encoder, inputs, sentence_form(), Feat(hidden=4, layers=1), 0),
+            new_network(network.encoder, inputs, sentence_adapter(), Feat(hidden=4, layers=1), 0),
             tmp_path / "no",
         )
     with pytest.raises(
         InputError, match="a parser is no model of transformers: save its encoder alone"
     ):
-        save_network(replace(network, head=nn.Identity(), form=tree_form()), tmp_path / "no")
-    network, _ = network_of(tmp_path, "mpnet", sentence_form(), np.array(["a", "b"]))
+        save_network(replace(network, head=nn.Identity(), form=parsing_adapter()), tmp_path / "no")
+    network, _ = network_of(tmp_path, "mpnet", sentence_adapter(), np.array(["a", "b"]))
     with pytest.raises(
         InputError, match="the head of mpnet in transformers has a form that is not known here"
     ):

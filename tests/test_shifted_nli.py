@@ -21,11 +21,11 @@ from xlingual_nb.tasks.pair_classifier import fine_tune, new_classifier, pair_ba
 from xlingual_nb.tasks.nli import NLI, NliSpec
 from xlingual_nb.tasks.shifted_nli import (
     ShiftedNliSpec,
-    right_when_moved,
-    task_means,
-    ways_to_source,
+    accuracy_when_shifted,
+    means_by_language,
+    shifts_to_source,
 )
-from xlingual_nb.tasks.task import as_read
+from xlingual_nb.tasks.task import encode_for_checkpoint
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
@@ -71,7 +71,7 @@ def learnt(store):
     )
 
     def said(side):
-        return as_read(NLI, BERT, side, tokenizer, store, encoder)
+        return encode_for_checkpoint(NLI, BERT, side, tokenizer, store, encoder)
 
     train = said(ASKED.train)
     return (
@@ -117,7 +117,9 @@ def test_answers_pair_by_pair_with_another_hook(learnt, layer):
             ids, parts = pair_batch(classifier.checkpoint, *inputs.texts, [i], inputs.views, 128)
             right += int(classifier.head(bert(**ids).last_hidden_state, parts).argmax()) == gold
     hook.remove()
-    assert right_when_moved(classifier, inputs, layer, vector) == pytest.approx(right / len(inputs))
+    assert accuracy_when_shifted(classifier, inputs, layer, vector) == pytest.approx(
+        right / len(inputs)
+    )
 
 
 def test_a_run_holds_what_was_found(store, learnt):
@@ -141,15 +143,18 @@ def test_a_run_holds_what_was_found(store, learnt):
         ("other", means["en"] - means["de"]),
     ):
         tried = {
-            alpha: right_when_moved(classifier, dev, 2, alpha * vector) for alpha in ASKED.alphas
+            alpha: accuracy_when_shifted(classifier, dev, 2, alpha * vector)
+            for alpha in ASKED.alphas
         }
         assert {alpha: found[f"{name} es dev {alpha:g}"] for alpha in tried} == tried
         best = min(alpha for alpha in tried if tried[alpha] == max(tried.values()))
         assert found[f"{name} es weight"] == best
-        assert found[f"{name} es accuracy"] == right_when_moved(classifier, test, 2, best * vector)
-    across = ways_to_source(ASKED, task_means(ASKED, classifier.checkpoint, tokenizer, store))[
-        "orthogonal"
-    ]["es"]
+        assert found[f"{name} es accuracy"] == accuracy_when_shifted(
+            classifier, test, 2, best * vector
+        )
+    across = shifts_to_source(
+        ASKED, means_by_language(ASKED, classifier.checkpoint, tokenizer, store)
+    )["orthogonal"]["es"]
     assert abs(across @ (means["en"] - means["es"])) < 1e-4 and "shift en accuracy" not in found
 
 
@@ -166,7 +171,10 @@ def test_without_a_shift_it_is_nli_as_it_is(store):
 
 def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
     alone = replace(ASKED, tests=TESTS[:2])
-    assert ways_to_source(alone, dict(zip(NAMES, torch.eye(16)))).keys() == {"shift", "orthogonal"}
+    assert shifts_to_source(alone, dict(zip(NAMES, torch.eye(16)))).keys() == {
+        "shift",
+        "orthogonal",
+    }
     brought = replace(alone, checkpoint=ExternalCheckpointSpec(str(store.path(BERT))))
     run([brought, alone], store, Inline(), progress=False)
     assert read_measures(store.path(brought)) == read_measures(store.path(alone))

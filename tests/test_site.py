@@ -387,7 +387,7 @@ def clone(tmp_path, monkeypatch):
     for name in ("conf.py", "front.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
 
-    def build(folder, strict=False):
+    def build(folder, strict=False, n_processes=None):
         """As Sphinx, which writes a page a source and leaves what there was."""
         for kind in ("md", "rst", "ipynb"):
             for path in (folder / "source").rglob(f"*.{kind}"):
@@ -423,7 +423,7 @@ def test_a_build_that_stops_leaves_the_old_site(of_few_pages, monkeypatch):
     index = site.write_report(of_few_pages)
     before = index.read_text()
 
-    def stop(folder, strict=False):
+    def stop(folder, strict=False, n_processes=None):
         raise RuntimeError("sphinx stopped")
 
     monkeypatch.setattr(site, "run_sphinx", stop)
@@ -498,7 +498,8 @@ def build_site(root):
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "settings.ini"):
         shutil.copy(ROOT / name, root)
     shutil.copytree(root / "results/laptop/03_frequency", root / "yours/results/smoke/03_frequency")
-    site.write_report(root, strict=True)
+    # other tests use the other cores
+    site.write_report(root, strict=True, n_processes=1)
 
 
 @pytest.fixture(scope="module")

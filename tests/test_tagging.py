@@ -15,22 +15,25 @@ from seqeval.scheme import BILOU, IOB2, Entities
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.encoding import encode_words
-from xlingual_nb.tasks.metrics import span_f1, spans
+from xlingual_nb.tasks.metrics import (
+    allowed_transitions,
+    convert_bio,
+    span_f1,
+    spans,
+    tag_as_bio,
+)
 from xlingual_nb.tasks.bilstm_crf import (
     BiLSTM,
     Features,
     ScalarMix,
     Tagging,
-    as_bio,
-    features,
-    legal,
-    like_lengths,
+    first_subword_vectors,
+    batches_of_similar_length,
     one_epoch,
     predict,
-    spell,
     tag_words,
     train_tagger,
-    windows,
+    overlapping_windows,
 )
 from xlingual_nb.text import records
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
@@ -77,11 +80,11 @@ def test_spans_and_bioul_against_seqeval(tags):
     ]
     strict = Entities([tags], IOB2).entities[0]
     assert spans(tags, "strict") == [(e.start, e.end, e.tag) for e in strict]
-    bioul = spell(tags, "bioul")
+    bioul = convert_bio(tags, "bioul")
     read = Entities([bioul], BILOU).entities[0]
     assert [(e.start, e.end, e.tag) for e in read] == spans(tags)
-    assert [as_bio(tag) for tag in bioul] == spell(tags, "bio") and spans(
-        spell(tags, "bio"), "strict"
+    assert [tag_as_bio(tag) for tag in bioul] == convert_bio(tags, "bio") and spans(
+        convert_bio(tags, "bio"), "strict"
     ) == spans(tags)
 
 
@@ -125,9 +128,9 @@ def test_bio_to_bioul_and_back_by_brute_force():
             ends = [i + 1 == n or begins[i + 1] or tags[i + 1] == "O" for i in range(n)]
             marks = {(True, True): "U", (True, False): "B", (False, False): "I", (False, True): "L"}
             wanted = [t if t == "O" else marks[b, e] + t[1:] for t, b, e in zip(tags, begins, ends)]
-            assert spell(tags, "bioul") == wanted
+            assert convert_bio(tags, "bioul") == wanted
             back = [t if t == "O" else "IB"[b] + t[1:] for t, b in zip(tags, begins)]
-            assert [as_bio(t) for t in wanted] == back and spell(back, "bioul") == wanted
+            assert [tag_as_bio(t) for t in wanted] == back and convert_bio(back, "bioul") == wanted
 
 
 @pytest.mark.parametrize("scheme", ["bio", "bioul"])
@@ -135,9 +138,9 @@ def test_legal_sequences_are_those_that_a_spelling_can_give(scheme):
     labels = ["O"] + [
         f"{mark}-{kind}" for kind in "XY" for mark in dict(bio="BI", bioul="BILU")[scheme]
     ]
-    follow, begin, end = legal(labels)
+    follow, begin, end = allowed_transitions(labels)
     spelt = {
-        tuple(spell(tags, scheme))
+        tuple(convert_bio(tags, scheme))
         for tags in itertools.product(["O", "B-X", "I-X", "B-Y", "I-Y"], repeat=4)
     }
     for numbers in itertools.product(range(len(labels)), repeat=4):
@@ -155,7 +158,7 @@ def test_legal_sequences_are_those_that_a_spelling_can_give(scheme):
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 13))
 def test_windows_cover_every_sentence(lengths, limit):
-    sentence, first, size = windows(np.array(lengths), limit)
+    sentence, first, size = overlapping_windows(np.array(lengths), limit)
     assert (size <= limit).all() and (first >= 0).all()
     for i, n in enumerate(lengths):
         mine = [(a, a + k) for s, a, k in zip(sentence, first, size) if s == i]
@@ -181,7 +184,7 @@ def test_features_are_those_of_every_sentence_alone(tmp_path, device, layer):
     )
     pieces, firsts = words_and_firsts(np.random.default_rng(0), [3, 1, 7, 4, 2, 7])
     for view, offset, where, segment in (("en", 0, 0, 0), ("enfake", 32, 24, 1)):
-        read = features(
+        read = first_subword_vectors(
             checkpoint, Encoded(pieces.ids + offset, pieces.starts), firsts, view, layer
         )
         assert read.vectors.dtype == torch.float32 and np.array_equal(read.starts, firsts.starts)
@@ -206,7 +209,9 @@ def test_features_are_those_of_every_sentence_alone(tmp_path, device, layer):
 def test_a_word_of_a_long_sentence_has_context_on_both_sides(tmp_path, room):
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=room + 2))
     ids, step = np.random.default_rng(1).integers(5, 32, 30), max(1, room // 2)
-    read = features(checkpoint, Encoded.of([ids]), Encoded.of([range(30)]), "any").vectors
+    read = first_subword_vectors(
+        checkpoint, Encoded.of([ids]), Encoded.of([range(30)]), "any"
+    ).vectors
     windows = {
         a: checkpoint.model(
             torch.tensor([[2, *ids[a : a + room].tolist(), 3]]), output_hidden_states=True
@@ -236,16 +241,16 @@ def test_what_features_refuse(tmp_path):
         (Encoded.of([[5], [32]]), Encoded.of([[0], [0]]), "token id 32"),
     ):
         with pytest.raises(InputError, match=says):
-            features(checkpoint, pieces, firsts, "any")
+            first_subword_vectors(checkpoint, pieces, firsts, "any")
     with pytest.raises(InputError, match="layers 0"):
-        features(checkpoint, text, Encoded.of([[0], [0]]), "any", layer=4)
+        first_subword_vectors(checkpoint, text, Encoded.of([[0], [0]]), "any", layer=4)
 
 
 def test_from_records_to_features_of_their_words(tmp_path):
     made = records.load_records("ner", "micro/en", "train", 12)
     tokenizer = train_wordpiece([" ".join(r["tokens"]) for r in made], 60)
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, words=60, max_position_embeddings=100))
-    read = features(checkpoint, *encode_words(tokenizer, made), "any")
+    read = first_subword_vectors(checkpoint, *encode_words(tokenizer, made), "any")
     assert read.lengths.tolist() == [len(r["tags"]) for r in made]
     for i, r in enumerate(made):
         pieces = [tokenizer.encode(word, add_special_tokens=False).ids for word in r["tokens"]]
@@ -294,7 +299,7 @@ def test_dropout_is_on_in_training_only():
 )
 def test_batches_of_like_length_hold_every_sentence_once(lengths, batch, seed):
     lengths = np.array(lengths)
-    groups = like_lengths(lengths, batch, np.random.default_rng(seed))
+    groups = batches_of_similar_length(lengths, batch, np.random.default_rng(seed))
     assert sorted(np.concatenate(groups)) == list(range(len(lengths))) and sorted(map(len, groups))[
         1:
     ] == [batch] * (len(groups) - 1)
@@ -304,7 +309,9 @@ def test_batches_of_like_length_hold_every_sentence_once(lengths, batch, seed):
 
 def test_batches_are_drawn_anew_each_time():
     rng, lengths = np.random.default_rng(0), np.repeat([3, 5], 40)
-    first, second = ([set(g.tolist()) for g in like_lengths(lengths, 8, rng)] for _ in range(2))
+    first, second = (
+        [set(g.tolist()) for g in batches_of_similar_length(lengths, 8, rng)] for _ in range(2)
+    )
     assert not any(group in second for group in first)
     assert any(max(a) > min(b) for a, b in itertools.pairwise(first))  # short and long ones in turn
 
@@ -507,10 +514,10 @@ def test_mixed_features_are_those_of_each_layer_but_the_embeddings(tmp_path):
         tiny_checkpoint(tmp_path, num_hidden_layers=3, max_position_embeddings=10)
     )
     text, firsts = Encoded.of([range(5, 25), [7, 8]]), Encoded.of([[0, 3, 19], [1]])
-    mixed = features(tiny, text, firsts, "any", mix=True)
-    each = [features(tiny, text, firsts, "any", layer).vectors for layer in (1, 2, 3)]
+    mixed = first_subword_vectors(tiny, text, firsts, "any", mix=True)
+    each = [first_subword_vectors(tiny, text, firsts, "any", layer).vectors for layer in (1, 2, 3)]
     assert torch.equal(mixed.vectors, torch.stack(each, 1)) and (mixed.starts == [0, 3, 4]).all()
-    assert features(tiny, text, firsts, "any", 2, mix=True).vectors.shape[1] == 2
+    assert first_subword_vectors(tiny, text, firsts, "any", 2, mix=True).vectors.shape[1] == 2
 
 
 def toy_layers(count, seed):

@@ -28,29 +28,34 @@ from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks import finetuning
 from xlingual_nb.tasks.finetuning import (
     LayerMix,
-    answer,
-    learn,
+    answer_records,
+    fit_network,
     cache_states,
-    mean_unit,
+    mean_unit_vector,
     new_network,
-    reader,
+    vector_reader,
 )
-from xlingual_nb.tasks.biaffine_parser import tree_form
+from xlingual_nb.tasks.biaffine_parser import parsing_adapter
 from xlingual_nb.tasks.task_heads import (
     REPAIRS,
     WordHead,
     cut_words,
-    names_form,
-    parts_form,
+    ner_adapter,
+    pos_adapter,
     read_words,
     repair_tags,
-    sentence_form,
-    windows,
+    sentence_adapter,
+    scoring_windows,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.metrics import Tree, score_names, span_f1, spans
+from xlingual_nb.tasks.metrics import Tree, score_entities, span_f1, spans
 from xlingual_nb.tasks.task import Task
-from xlingual_nb.tasks.zero_shot_tagging import NameInputs, TunedTagsSpec, names_in, score_new
+from xlingual_nb.tasks.zero_shot_tagging import (
+    NameInputs,
+    TunedTagsSpec,
+    entities_in,
+    score_all_and_new,
+)
 from xlingual_nb.tasks.zero_shot_tasks import centre_task, network_head
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
@@ -94,7 +99,7 @@ def words_in_windows(draw):
 @given(words_in_windows())
 def test_every_word_is_new_in_one_window_and_begins_in_it(given_):
     firsts, count, limit, context = given_
-    found = windows(*given_)
+    found = scoring_windows(*given_)
     assert [word for _, _, first, last in found for word in range(first, last)] == list(
         range(len(firsts))
     )
@@ -118,11 +123,11 @@ def test_a_window_takes_as_many_words_as_it_holds(given_):
             filled = min(context, a)
         wanted[-1].append(word)
         filled += b - a
-    assert [list(range(first, last)) for _, _, first, last in windows(*given_)] == wanted
+    assert [list(range(first, last)) for _, _, first, last in scoring_windows(*given_)] == wanted
 
 
 def test_128_pieces_and_64_of_context_as_the_paper_has_them():
-    assert windows(range(300), 300, 128, 64) == [
+    assert scoring_windows(range(300), 300, 128, 64) == [
         (0, 128, 0, 128),
         (64, 192, 128, 192),
         (128, 256, 192, 256),
@@ -252,11 +257,11 @@ def digest(model):
 
 def test_feat_leaves_the_encoder_as_it_is_and_learns(tiny):
     before = digest(tiny.model)
-    network = learn(
+    network = fit_network(
         tiny,
         sentences(300, 0),
         sentences(40, 1),
-        parts_form(),
+        pos_adapter(),
         Feat(hidden=12, layers=1, epochs=8, learning_rate=1e-2),
     )
     assert digest(tiny.model) == before and network.encoder is tiny and max(network.scores) > 0.8
@@ -264,7 +269,7 @@ def test_feat_leaves_the_encoder_as_it_is_and_learns(tiny):
 
 
 def test_feat_is_as_wide_as_the_encoder(tiny):
-    network = new_network(tiny, sentences(5, 0), parts_form(), Feat(), 0)
+    network = new_network(tiny, sentences(5, 0), pos_adapter(), Feat(), 0)
     assert [lstm.hidden_size for lstm in network.body.right] == [
         16,
         16,
@@ -302,9 +307,9 @@ def chains(count, seed):
 
 ASKED = Feat(hidden=6, epochs=3, batch=4, pieces=14, context=6, learning_rate=1e-2)
 FORMS = {
-    "words": (parts_form, lambda n, seed: sentences(n, seed, longest=20)),
-    "pairs": (sentence_form, pairs),
-    "trees": (tree_form, chains),
+    "words": (pos_adapter, lambda n, seed: sentences(n, seed, longest=20)),
+    "pairs": (sentence_adapter, pairs),
+    "trees": (parsing_adapter, chains),
 }
 
 
@@ -317,9 +322,9 @@ def test_kept_states_train_as_those_that_are_made_in_every_epoch(tiny, monkeypat
     tiny.model.double().base_model.register_forward_hook(lambda *told: calls.append(1))
     torch.set_default_dtype(torch.float64)
     try:
-        kept, asked = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED), len(calls)
-        monkeypatch.setattr(finetuning, "kept_bytes", lambda encoder: 0)
-        again = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED)
+        kept, asked = fit_network(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED), len(calls)
+        monkeypatch.setattr(finetuning, "cache_limit_bytes", lambda encoder: 0)
+        again = fit_network(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED)
     finally:
         torch.set_default_dtype(torch.float32)
     assert asked == 2 < len(kept.losses) < len(calls) - asked
@@ -335,7 +340,7 @@ def test_what_is_kept_is_each_text_alone(tiny):
     its own.
     """
     given = sentences(30, 2)
-    made = cache_states(new_network(tiny, given, parts_form(), ASKED, 0), given)
+    made = cache_states(new_network(tiny, given, pos_adapter(), ASKED, 0), given)
     for i, (ids, firsts) in enumerate(zip(given.texts[0], given.firsts)):
         with torch.no_grad():
             alone = tiny.model.base_model(
@@ -354,7 +359,7 @@ def test_development_texts_are_read_to_the_byte_as_without(tiny, kind):
     rows, _ = network.form.cut(tiny, drawn(90, 1), ASKED, False)
     groups, read = (
         batches(sum(text.lengths for text in rows.texts), default_budget(tiny)),
-        reader(network, rows),
+        vector_reader(network, rows),
     )
     network.body.eval()
     assert len(groups) > 1 or kind == "trees"
@@ -399,7 +404,7 @@ def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
 
 
 def test_the_mean_of_units_is_a_loop(tiny):
-    network, given = new_network(tiny, sentences(5, 0), parts_form(), FAST, 0), sentences(25, 4)
+    network, given = new_network(tiny, sentences(5, 0), pos_adapter(), FAST, 0), sentences(25, 4)
     network.encoder.model.eval()
     vectors = []
     for ids, firsts in zip(given.texts[0], given.firsts):
@@ -409,7 +414,7 @@ def test_the_mean_of_units_is_a_loop(tiny):
             ).last_hidden_state[0]
         vectors += list(states[firsts + 1])
     torch.testing.assert_close(
-        mean_unit(network, given), torch.stack(vectors).mean(0), atol=1e-5, rtol=1e-4
+        mean_unit_vector(network, given), torch.stack(vectors).mean(0), atol=1e-5, rtol=1e-4
     )
 
 
@@ -417,7 +422,9 @@ def test_the_mean_of_units_is_a_loop(tiny):
 
 
 def learnt(checkpoint, settings, seed=0):
-    return learn(checkpoint, sentences(200, 0), sentences(40, 1), parts_form(), settings, seed)
+    return fit_network(
+        checkpoint, sentences(200, 0), sentences(40, 1), pos_adapter(), settings, seed
+    )
 
 
 FAST = Tuning(epochs=4, learning_rate=5e-3)
@@ -428,7 +435,7 @@ def test_seeds_and_what_is_kept(tiny):
     assert one.losses == same.losses != other.losses and digest(one.encoder.model) == digest(
         same.encoder.model
     )
-    score = parts_form().score(sentences(40, 1), answer(one, sentences(40, 1)))["accuracy"]
+    score = pos_adapter().score(sentences(40, 1), answer_records(one, sentences(40, 1)))["accuracy"]
     assert score == max(one.scores) > 0.9
     assert not next(one.head.parameters()).requires_grad
 
@@ -439,7 +446,7 @@ def test_answers_do_not_depend_on_the_batches(tiny, settings):
     for part in network.parts:
         part.double()
     network.encoder.model.double()
-    assert answer(network, test, budget=1) == answer(network, test, budget=10_000)
+    assert answer_records(network, test, budget=1) == answer_records(network, test, budget=10_000)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +473,7 @@ def test_a_tagger_of_any_family_is_the_librarys(tmp_path, config):
     with torch.no_grad():
         scores = theirs(**said).logits.flatten(0, 1)[torch.from_numpy(places)]
     wanted = [["ABC"[k] for k in row[:n]] for row, n in zip(scores.argmax(2).tolist(), lengths)]
-    assert answer(network, test) == wanted
+    assert answer_records(network, test) == wanted
     ours, _ = network(test, np.arange(9))
     torch.testing.assert_close(network.head(ours), scores, atol=1e-5, rtol=1e-5)
 
@@ -558,7 +565,7 @@ def test_a_brought_checkpoint_is_tuned_and_kinds_that_training_lacks_are_named(f
 
 def test_a_name_over_two_windows_is_one_name(tiny):
     """I- in the second window goes on with what began in the first."""
-    form = names_form()
+    form = ner_adapter()
     assert form.join([["O", "B-PER"], ["I-PER", "O", "I-LOC"]]) == [
         "O",
         "B-PER",
@@ -568,7 +575,8 @@ def test_a_name_over_two_windows_is_one_name(tiny):
     ]
     rows = [["O", "B-PER"], ["I-PER", "O", "B-LOC"]]
     assert (
-        score_names(Inputs((Encoded.of([[5]]),), [sum(rows, [])]), [form.join(rows)])["f1"] == 1.0
+        score_entities(Inputs((Encoded.of([[5]]),), [sum(rows, [])]), [form.join(rows)])["f1"]
+        == 1.0
     )
 
 
@@ -579,26 +587,26 @@ def test_new_names_against_a_count_by_hand():
     """Known: Ann Lee (in either order) and Rome. Gold has Ann Lee, Bo and Rome; the answers find
     Ann Lee, Bo and a new Oslo that is none: of the new ones 1 of 1 found, 1 of 2 right.
     """
-    known = names_in(
+    known = entities_in(
         (), [dict(tokens=["Ann", "Lee", "saw", "Rome"], tags=["B-PER", "I-PER", "O", "B-LOC"])]
     )
     words = (["Lee", "Ann", "saw", "Bo"], ["Rome", "or", "Oslo"])
     gold = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O", "O"]]
     given = [["B-PER", "I-PER", "O", "B-PER"], ["O", "O", "B-LOC"]]
     inputs = NameInputs((), gold, words=words)
-    found = score_new(known, inputs, given)
+    found = score_all_and_new(known, inputs, given)
     assert found["new f1"] == pytest.approx(2 * 1 / (1 + 2)) and found["new"] == pytest.approx(
         1 / 3
     )
     assert found["f1"] == pytest.approx(2 * 2 / (3 + 3))
     assert (
-        score_new(frozenset(), inputs, given)["new f1"] == found["f1"]
-        and score_new(frozenset(), inputs, given)["new"] == 1
+        score_all_and_new(frozenset(), inputs, given)["new f1"] == found["f1"]
+        and score_all_and_new(frozenset(), inputs, given)["new"] == 1
     )
-    everything = names_in((), [dict(tokens=w, tags=t) for w, t in zip(words, gold)])
+    everything = entities_in((), [dict(tokens=w, tags=t) for w, t in zip(words, gold)])
     assert (
-        score_new(everything, inputs, gold)["new"]
-        == score_new(everything, inputs, gold)["new f1"]
+        score_all_and_new(everything, inputs, gold)["new"]
+        == score_all_and_new(everything, inputs, gold)["new f1"]
         == 0
     )
 

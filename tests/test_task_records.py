@@ -366,6 +366,31 @@ def test_five_related_languages_are_a_panel_of_their_own():
     assert "en-el | zero-shot | el" in rows and not any(r.endswith("| zh") for r in rows)
 
 
+def test_documents_are_asked_in_languages_that_no_other_task_has():
+    mbert = "bert-base-multilingual-cased"
+    sizes = zero_shot_config("laptop", "natural", checkpoint=mbert)
+    languages = {task: evaluation_languages(sizes, task) for task in TASKS}
+    others = set().union(*(languages[task] for task in TASKS if task != "documents"))
+    assert languages["documents"][-3:] == ("tr", "th", "ur") and len(languages["documents"]) == 15
+    assert not others & {"tr", "th", "ur"}
+    # our own model does not read them, and who names languages has no other
+    own = zero_shot_config("laptop", "natural")
+    some = zero_shot_config("laptop", "natural", languages="de,el", checkpoint=mbert)
+    assert len(evaluation_languages(own, "documents")) == 12
+    assert evaluation_languages(some, "documents") == ("en", "de", "el")
+
+
+def test_names_of_natural_language_are_learnt_from_one_kind_of_text():
+    sizes = zero_shot_config("laptop", "natural")
+    learnt = {
+        language: labelled_task_records(sizes, "ner", language, "train").records.source
+        for language in ("en", "es", "de", "zh")
+    }
+    assert learnt == {language: f"panx/{language}" for language in learnt}
+    with pytest.raises(InputError, match="names_alike"):
+        labelled_task_records(sizes, "ner", "hi", "train")
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("corpus", ["micro", "micro-five"])
 def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):

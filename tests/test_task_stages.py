@@ -134,7 +134,7 @@ def test_a_ner_run_is_the_task_called_by_hand(store):
     def features(l):
         found = read_records(store.path(l.records))
         pieces, firsts = encoding.encode_words(tokenizer, found)
-        return bilstm_crf.features(checkpoint, pieces, firsts, l.language), [
+        return bilstm_crf.first_subword_vectors(checkpoint, pieces, firsts, l.language), [
             r["tags"] for r in found
         ]
 
@@ -182,7 +182,9 @@ def test_a_language_read_backwards_is_tagged_backwards(store):
             if l.language == "enfake"
             else pieces
         )
-        return bilstm_crf.features(checkpoint, ids, firsts, l.language), [r["tags"] for r in found]
+        return bilstm_crf.first_subword_vectors(checkpoint, ids, firsts, l.language), [
+            r["tags"] for r in found
+        ]
 
     tagger = bilstm_crf.train_tagger(
         *features(asked.train), *features(asked.dev), asked.settings, asked.seed

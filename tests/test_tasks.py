@@ -23,16 +23,16 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.encoding import (
     Inputs,
     pair_inputs,
-    turn_names,
-    turn_nothing,
-    turn_words,
+    reverse_entities,
+    keep_order,
+    reverse_tagged_words,
     word_inputs,
 )
 from xlingual_nb.tasks.sequence_labelling import NER, POS, NerSpec, PosSpec
 from xlingual_nb.tasks.nli import NLI, NliSpec
 from xlingual_nb.tasks.pair_classifier import cut_pairs
-from xlingual_nb.tasks.metrics import majority, score_labels, score_words
-from xlingual_nb.tasks.task import Head, as_read, make_task
+from xlingual_nb.tasks.metrics import majority, score_labels, score_tags
+from xlingual_nb.tasks.task import Head, encode_for_checkpoint, make_task
 from xlingual_nb.text import tokenizers, transforms
 from xlingual_nb.text.formats import LABELS, iob2_error
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records, read_records
@@ -78,7 +78,7 @@ def same(a: Inputs, b: Inputs):
 @given(tagged())
 def test_turning_twice_is_the_identity(given_):
     inputs, _ = given_
-    for turn in (turn_names, turn_words, turn_nothing):
+    for turn in (reverse_entities, reverse_tagged_words, keep_order):
         assert same(turn(turn(inputs)), inputs)
 
 
@@ -86,7 +86,7 @@ def test_turning_twice_is_the_identity(given_):
 @given(tagged())
 def test_turned_names_are_the_mirrored_ones(given_):
     inputs, names = given_
-    turned = turn_names(inputs)
+    turned = reverse_entities(inputs)
     for tags, sentence in zip(turned.gold, names):
         n = len(tags)
         mirrored = sorted((n - 1 - b, n - 1 - a, kind) for a, b, kind in sentence)
@@ -98,11 +98,11 @@ def test_turned_names_are_the_mirrored_ones(given_):
 @given(tagged())
 def test_turned_words_keep_their_tags_and_their_first_pieces(given_):
     inputs, _ = given_
-    turned, ids = turn_words(inputs), transforms.invert_order(inputs.texts[0])
+    turned, ids = reverse_tagged_words(inputs), transforms.invert_order(inputs.texts[0])
     assert turned.gold == [tags[::-1] for tags in inputs.gold]
     for back, places, plain, firsts in zip(ids, turned.firsts, inputs.texts[0], inputs.firsts):
         assert back[places].tolist() == plain[firsts][::-1].tolist()
-    assert same(replace(turn_names(inputs), gold=turned.gold), turned)
+    assert same(replace(reverse_entities(inputs), gold=turned.gold), turned)
 
 
 def test_parts_of_speech_stay_what_they_are():
@@ -211,7 +211,9 @@ def test_the_same_names_are_found_in_either_direction(store):
     tokenizer, found = tokenizers.read_tokenizer(store.path(MODEL.tokenizer)), {}
     size = tokenizer.get_vocab_size()
     for language in ("en", "back"):
-        inputs = as_read(NER, MODEL, LabelledRecords(language, asked), tokenizer, store)
+        inputs = encode_for_checkpoint(
+            NER, MODEL, LabelledRecords(language, asked), tokenizer, store
+        )
         found[language] = []
         for row, places, tags in zip(inputs.texts[0], inputs.firsts, inputs.gold):
             words = [tokenizer.id_to_token(int(i) % size) for i in row[places]]
@@ -272,13 +274,13 @@ def test_the_sides_of_a_pair_come_from_their_own_records_and_languages(shelf):
         tokenizer.get_vocab_size(),
         lambda text: [tokenizer.token_to_id(w) for w in text.split()],
     )
-    inputs = as_read(NLI, MODEL, (one, two), tokenizer, shelf)
+    inputs = encode_for_checkpoint(NLI, MODEL, (one, two), tokenizer, shelf)
     assert [row.tolist() for row in inputs.texts[0]] == [ids("a b"), ids("d"), ids("b")]
     turned = [[i + size for i in ids(text)[::-1]] for text in ("e", "d c", "a b")]
     assert [row.tolist() for row in inputs.texts[1]] == turned
     assert inputs.gold.tolist() == [1, 1, 1] and inputs.kinds == ("noun", "verb", "noun")
     assert [v.name for v in inputs.views] == ["en", "back"]
-    both = as_read(NLI, MODEL, two, tokenizer, shelf)
+    both = encode_for_checkpoint(NLI, MODEL, two, tokenizer, shelf)
     assert [row.tolist() for row in both.texts[0]] == [
         [i + size for i in ids(text)] for text in "fed"
     ]
@@ -345,9 +347,9 @@ def test_scores_by_hand():
         accuracy=0.5, by_kind=dict(b=1 / 3, a=1.0), majority=0.5
     )
     words = Inputs((), [["DET", "NOUN"], ["NOUN"]])
-    assert score_words(words, [["DET", "VERB"], ["NOUN"]]) == dict(accuracy=2 / 3, majority=2 / 3)
+    assert score_tags(words, [["DET", "VERB"], ["NOUN"]]) == dict(accuracy=2 / 3, majority=2 / 3)
     with pytest.raises(InputError, match="of one text"):
-        score_words(words, [["DET"], ["VERB", "NOUN"]])
+        score_tags(words, [["DET"], ["VERB", "NOUN"]])
     with pytest.raises(InputError, match="at least one"):
         majority([])
 

@@ -16,21 +16,21 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.mlm_batches import DROPOUT, seeded_generator
 from xlingual_nb.tasks import packed_bert
 from xlingual_nb.tasks.encoding import Inputs
-from xlingual_nb.tasks.finetuning import learn, new_network, quick_readers
-from xlingual_nb.tasks.packed_texts import PACKED, QuickDropout, read_once, use_quick_dropout
+from xlingual_nb.tasks.finetuning import fit_network, new_network, packed_readers
+from xlingual_nb.tasks.packed_texts import PACKED, QuickDropout, encode_all_texts, use_quick_dropout
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.task_heads import parts_form, sentence_form
+from xlingual_nb.tasks.task_heads import pos_adapter, sentence_adapter
 from xlingual_nb.tasks.tuning import (
     FusedAdamW,
-    blocks_of,
-    freeze,
+    transformer_blocks,
+    freeze_lower_layers,
     halve_on_plateau,
-    optimiser,
-    stalls,
+    bert_adamw,
+    count_epochs_without_gain,
     train_step,
-    trainable,
+    trainable_copy,
     tune,
-    warmed_up,
+    linear_warmup_schedule,
 )
 from xlingual_nb.text.tokenizers import Encoded
 
@@ -72,8 +72,8 @@ def step(model, settings):
     )
     tune(
         [model],
-        optimiser([model.base_model], settings),
-        warmed_up(replace(settings, warmup=0.0, epochs=1)),
+        bert_adamw([model.base_model], settings),
+        linear_warmup_schedule(replace(settings, warmup=0.0, epochs=1)),
         lambda numbers: loss,
         3,
         0,
@@ -90,7 +90,7 @@ def layer_of(name):
 @pytest.mark.parametrize("layer", [None, 0, 2, 3])
 def test_frozen_layers_keep_their_bytes_and_the_others_move(tmp_path, family, layer):
     checkpoint = opened(tmp_path, family)
-    model, before = trainable(checkpoint, layer, 0.0), bytes_of(checkpoint.model)
+    model, before = trainable_copy(checkpoint, layer, 0.0), bytes_of(checkpoint.model)
     if layer == 3:
         assert not [name for name, p in model.base_model.named_parameters() if p.requires_grad]
         return
@@ -105,12 +105,12 @@ def test_frozen_layers_keep_their_bytes_and_the_others_move(tmp_path, family, la
 
 def test_a_layer_that_is_not_there_and_layers_that_are_one(tmp_path):
     with pytest.raises(InputError, match=r"freeze=4 of a model with layers 0 \(embeddings\) to 3"):
-        freeze(opened(tmp_path, "bert").model, 4)
+        freeze_lower_layers(opened(tmp_path, "bert").model, 4)
     albert = opened(tmp_path / "albert", "albert").model
-    freeze(albert, 0)
-    assert blocks_of(albert) is None
+    freeze_lower_layers(albert, 0)
+    assert transformer_blocks(albert) is None
     with pytest.raises(InputError, match="freeze=1: the layers of albert are one and the same"):
-        freeze(albert, 1)
+        freeze_lower_layers(albert, 1)
 
 
 # --- the loop
@@ -136,7 +136,7 @@ def ran(course, scores=None, count=10, seed=0, **settings):
         assert not module.training
         return next(told)
 
-    optimizer = optimiser([module], Tuning(**settings))
+    optimizer = bert_adamw([module], Tuning(**settings))
     found = tune(
         [module],
         optimizer,
@@ -151,7 +151,7 @@ def ran(course, scores=None, count=10, seed=0, **settings):
 
 
 def test_every_record_is_seen_once_an_epoch_in_an_order_of_the_seed():
-    course = warmed_up(Tuning(epochs=3, batch=4))
+    course = linear_warmup_schedule(Tuning(epochs=3, batch=4))
     module, losses, scores, heard = ran(course)
     epochs = [module.seen[i : i + 3] for i in (0, 3, 6)]
     assert (
@@ -169,7 +169,9 @@ def test_every_record_is_seen_once_an_epoch_in_an_order_of_the_seed():
 )
 def test_the_first_of_the_best_epochs_is_kept(scores, best):
     """A constant rate, so that what an epoch leaves is what training to it leaves."""
-    course = replace(warmed_up(Tuning(epochs=3, batch=10)), rate=lambda step, steps, scores: 0.1)
+    course = replace(
+        linear_warmup_schedule(Tuning(epochs=3, batch=10)), rate=lambda step, steps, scores: 0.1
+    )
     kept, until = ran(course, scores)[0], ran(replace(course, epochs=best))[0]
     assert torch.equal(kept.weight, until.weight) and ran(course, scores)[2] == tuple(scores)
 
@@ -182,12 +184,12 @@ def test_the_rate_is_halved_when_nothing_is_gained_and_then_it_ends():
     module, losses, told, heard = ran(halve_on_plateau(settings), scores)
     assert told == tuple(scores[:7]) and len(losses) == 7 and heard[-1] == (50, 50)
     # 4e-5, 2e-5, 1e-5; and 5e-6 is too little
-    assert [stalls(scores[:n]) for n in range(1, 8)] == [0, 0, 1, 1, 2, 3, 4]
+    assert [count_epochs_without_gain(scores[:n]) for n in range(1, 8)] == [0, 0, 1, 1, 2, 3, 4]
 
 
 def test_rates_are_those_of_the_schedule():
     rates = []
-    course = warmed_up(Tuning(epochs=2, batch=1, learning_rate=1e-3))
+    course = linear_warmup_schedule(Tuning(epochs=2, batch=1, learning_rate=1e-3))
     noted = replace(course, rate=lambda *at: rates.append(course.rate(*at)) or rates[-1])
     ran(noted)
     wanted = [1e-3 * (i / 2 if i < 2 else (20 - i) / 18) for i in range(20)]
@@ -225,7 +227,7 @@ def paired(count, seed):
 
 def both_ways(checkpoint, inputs, form, settings):
     """Vectors, numbers of units, loss and gradients by name: of the model itself, one text a row,
-    and as `learn` reads.
+    and as `fit_network` reads.
     """
     network = new_network(checkpoint, inputs, form, settings, 0)
     steps, numbers, found = (
@@ -233,7 +235,7 @@ def both_ways(checkpoint, inputs, form, settings):
         np.arange(len(inputs))[::-1],
         [],
     )
-    (quick,) = quick_readers(network, steps, 0, inputs)
+    (quick,) = packed_readers(network, steps, 0, inputs)
     for read in (lambda numbers: network(inputs, numbers), quick):
         network.encoder.model.train()
         steps.zero_grad()
@@ -265,8 +267,8 @@ def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
     """Vectors, loss and the gradient of every parameter, in each architecture that is packed."""
     checkpoint = opened(tmp_path, family)
     assert checkpoint.model.config.model_type in PACKED
-    assert packed_bert.as_bert(checkpoint.model.config) == (family == "bert")
-    assert len(alike(both_ways(checkpoint, tagged(32, 1), parts_form(), Tuning(dropout=0.0)))) > 10
+    assert packed_bert.is_standard_bert(checkpoint.model.config) == (family == "bert")
+    assert len(alike(both_ways(checkpoint, tagged(32, 1), pos_adapter(), Tuning(dropout=0.0)))) > 10
 
 
 @pytest.mark.parametrize("layer", [None, 0, 2, 3])
@@ -278,7 +280,7 @@ def test_a_bert_that_is_written_out_is_that_of_transformers(tmp_path, layer):
         both_ways(
             opened(tmp_path, "bert"),
             paired(32, 2),
-            sentence_form(),
+            sentence_adapter(),
             Tuning(dropout=0.0, freeze=layer),
         )
     )
@@ -290,7 +292,7 @@ def test_a_bert_that_is_written_out_is_that_of_transformers(tmp_path, layer):
 def test_rows_read_once_are_those_of_a_batch(tmp_path):
     """Each text's arguments and places, whichever batch it was read in."""
     checkpoint, inputs = opened(tmp_path, "roberta"), tagged(1100, 3)
-    texts = read_once(checkpoint, parts_form(), inputs, Tuning())
+    texts = encode_all_texts(checkpoint, pos_adapter(), inputs, Tuning())
     for i in (0, 17, 1023, 1024, 1099):
         here, units = slice(*texts.starts[i : i + 2]), texts.units[slice(*texts.firsts[i : i + 2])]
         assert texts.arguments["input_ids"][here].tolist() == [2, *inputs.texts[0][i], 3]
@@ -307,7 +309,7 @@ def test_parameters_end_to_end_take_the_same_steps():
     torch.manual_seed(0)
     one = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     other, settings = copy.deepcopy(one), Tuning(learning_rate=0.1, weight_decay=0.3)
-    apart, flat = optimiser([one], settings), FusedAdamW([other], settings)
+    apart, flat = bert_adamw([one], settings), FusedAdamW([other], settings)
     for x in 5 * torch.randn(6, 7, 3):
         for module, steps in ((one, apart), (other, flat)):
             train_step(steps, module(x).square().sum())
@@ -325,7 +327,7 @@ def test_what_is_trained_has_memory_of_its_own_and_equal_seeds_give_equal_bytes(
 
     def trained(seed, dropout=0.3):
         settings = Tuning(epochs=2, batch=8, learning_rate=1e-2, dropout=dropout)
-        network = learn(checkpoint, inputs, inputs, parts_form(), settings, seed)
+        network = fit_network(checkpoint, inputs, inputs, pos_adapter(), settings, seed)
         assert all(
             p.untyped_storage().nbytes() == 4 * p.numel()
             for p in network.encoder.model.base_model.parameters()
@@ -365,8 +367,8 @@ def test_dropout_of_a_bert_is_drawn_anew_and_where_transformers_has_it(tmp_path)
     evaluation draws none.
     """
     checkpoint, inputs = opened(tmp_path, "bert"), tagged(16, 6)
-    network = new_network(checkpoint, inputs, parts_form(), Tuning(dropout=0.1), 0)
-    (read,) = quick_readers(
+    network = new_network(checkpoint, inputs, pos_adapter(), Tuning(dropout=0.1), 0)
+    (read,) = packed_readers(
         network, FusedAdamW((network.encoder.model.base_model, network.head), Tuning()), 0, inputs
     )
     with torch.inference_mode():
@@ -405,7 +407,7 @@ def test_quick_dropout_is_dropout():
 
 
 def test_all_dropout_of_a_model_is_quick(tmp_path):
-    model = use_quick_dropout(trainable(opened(tmp_path, "bert"), None, 0.3))
+    model = use_quick_dropout(trainable_copy(opened(tmp_path, "bert"), None, 0.3))
     kinds = {type(m) for m in model.modules() if isinstance(m, nn.Dropout)}
     assert kinds == {QuickDropout} and {
         m.p for m in model.modules() if isinstance(m, nn.Dropout)

@@ -12,6 +12,7 @@ __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignme
            'why', 'language_codes', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
+import gc
 import sys
 import traceback
 from pathlib import Path
@@ -103,6 +104,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = [a for a in arguments if a != "--debug"]
     command = "".join(words[:1])  # "" if there is none
     line = ""  # what is printed to stderr, if anything
+    # a grid's thousands of specs stay: looking through them for garbage took an eighth of `plan`
+    gc.set_threshold(10_000, 20, 50)
     try:
         settle(sys.stdout)
         code = app(words or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
@@ -148,10 +151,6 @@ def known_scales(incomplete: str) -> list[str]:
     ----------
     incomplete : str
         What was typed so far.
-
-    Returns
-    -------
-    list of str
     """
     from xlingual_nb.experiments.config import SCALES
 

@@ -29,10 +29,10 @@ from ..tasks.encoding import Inputs
 from ..tasks.nli import NLI
 from ..tasks.recipes import Tuning
 from ..tasks.saving import save_network
-from ..tasks.task import Task, reading_of
+from ..tasks.task import Task, language_view_and_reader
 from ..tasks.zero_shot_classification import DOCUMENT_READING, DOCUMENTS
-from ..tasks.zero_shot_parsing import TREE_READING, parsing
-from ..tasks.zero_shot_tagging import TUNED_POS, tuned_ner
+from ..tasks.zero_shot_parsing import TREE_READING, parsing_task
+from ..tasks.zero_shot_tagging import TUNED_POS, ner_task
 from ..text import records as task_records
 from ..text.formats import LABELS
 from ..text.layouts import layout_named
@@ -149,10 +149,10 @@ class FineTuningConfig:
 # %% ../../nbs/lib/9140_transfer.ipynb #6ac501c0
 TASKS: dict[str, tuple[Task, Callable, str]] = {
     "nli": (NLI, FineTuningConfig.nli, "accuracy"),
-    "ner": (tuned_ner(), FineTuningConfig.tuning, "f1"),
+    "ner": (ner_task(), FineTuningConfig.tuning, "f1"),
     "pos": (TUNED_POS, FineTuningConfig.tuning, "accuracy"),
     "documents": (DOCUMENTS, FineTuningConfig.tuning, "accuracy"),
-    "parsing": (parsing(), FineTuningConfig.tuning, "las"),
+    "parsing": (parsing_task(), FineTuningConfig.tuning, "las"),
 }  # what learns a task, its settings, and the number that it is judged by
 
 
@@ -185,7 +185,7 @@ def read_records(
     inputs = task.encode(encoder.tokenizer, list(records))
 
     # A copy such as Fake-English has token ids of its own, and may be read backwards.
-    view, to_own_ids = reading_of(None, encoder, language, encoder.tokenizer)
+    view, to_own_ids = language_view_and_reader(None, encoder, language, encoder.tokenizer)
     if view.inverted:
         inputs = task.turn(inputs)
     texts = tuple(to_own_ids(text) for text in inputs.texts)

@@ -387,7 +387,8 @@ class TaskConfig(NamedTuple):
     name of a task how it is fine-tuned; the sizes of the parser, and how many numbers a gold part
     of speech has where it sees these; the `kinds` of names that count, where not all data sets have
     the same (none: all); the tasks that are asked once more with each language's mean taken off
-    (`centred`).
+    (`centred`); and languages in which documents alone are asked, beside those of the model, where
+    this one was pretrained elsewhere (`documents_only`).
     """
 
     documents: dict[str, DataSplit]
@@ -399,6 +400,7 @@ class TaskConfig(NamedTuple):
     tags: int
     kinds: tuple[str, ...] = ()
     centred: tuple[str, ...] = ()
+    documents_only: tuple[str, ...] = ()
 
 
 class LayerConfig(NamedTuple):

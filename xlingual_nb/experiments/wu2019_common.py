@@ -282,6 +282,8 @@ def is_single_world(sizes: JointConfig) -> bool:
 def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
     """Languages that a task can be tested in, English first: those whose data the settings name.
 
+    Documents also in those of `tasks.documents_only`.
+
     Parameters
     ----------
     sizes : JointConfig
@@ -298,6 +300,8 @@ def evaluation_languages(sizes: JointConfig, task: str) -> tuple[str, ...]:
         return required_names <= sizes.languages.get(language, {}).keys()
 
     targets = [language for language in sizes.shifts.targets if has_names(language)]
+    if task == "documents":
+        targets += sizes.tasks.documents_only
     return (SOURCE, *targets)
 
 

@@ -123,6 +123,9 @@ def zero_shot_config(
             f"{location}.tasks.centred has {unknown[0]!r}: choose among {', '.join(TASKS)}"
         )
 
+    # our own model does not read these languages, and who names languages has no other
+    if languages or not checkpoint:
+        sizes = replace(sizes, tasks=sizes.tasks._replace(documents_only=()))
     # by default every language that the model reads is a target
     if not languages:
         sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))

@@ -6,7 +6,7 @@
 __all__ = ['SCORES', 'PUBLISHED_SIZE', 'Finding', 'Series', 'wrapped', 'bullet_text', 'effect_text', 'text_name', 'tested_rows',
            'pretrained_notes', 'finding_parts', 'untested_parts', 'finding_text', 'where_text', 'models_text',
            'question_text', 'series_text', 'entry_text', 'compared_text', 'published_size_table', 'departures_table',
-           'spread_text', 'comparison_table', 'corpus_score', 'score_text']
+           'spread_text', 'comparison_table']
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #80562cbf
 import re
@@ -17,7 +17,6 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError, require
-from ..papers.published import PAPERS as OF_PAPERS
 from ..papers.published import OURS, Claim, claims, published
 from . import verdicts
 from .labels import PRETRAINED, column_name, corpus_name, row_name
@@ -139,21 +138,28 @@ def effect_text(row, unit: str) -> str:
 
 
 def text_name(scale: str, corpus: str) -> str:
-    """What an answer calls the text that a claim was tested on.
+    """What a reader calls the text that a claim was tested on: "Bible" for the corpus `bible`.
 
     Parameters
     ----------
-    scale, corpus : str
+    scale : str
+        Size of the study: `laptop`, `gpu` or `paper`.
+    corpus : str
+        Key of the corpus in the results; `natural-ENCODER` where an external encoder took the
+        place of one trained here.
 
     Returns
     -------
     str
-        An external encoder's without its pretraining text, which `pretrained_notes` has.
+        For an external encoder "natural text, multilingual-e5-small": what it was pretrained on,
+        which its display name adds in brackets, is left to `pretrained_notes`.
     """
     if scale == "paper":
         return PUBLISHED_SIZE
     name = corpus_name(corpus)
-    return name.partition(" (")[0] if corpus.startswith(PRETRAINED) else name
+    if corpus.startswith(PRETRAINED):
+        name, _, _ = name.partition(" (")
+    return name
 
 
 def tested_rows(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[tuple[str, tuple]]:
@@ -162,13 +168,14 @@ def tested_rows(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[tuple
     Parameters
     ----------
     finding : Finding
+        A bullet of an answer: a claim (a tested sentence of a paper), and the unit of its effect.
     frames : dict
         {scale: frame of verdicts}, as `reference_verdicts` has them.
 
     Returns
     -------
     list of (str, namedtuple)
-        The scale, and a row of `verdicts.csv`.
+        The scale, as "laptop", and a row of `verdicts.csv`, one a corpus.
     """
     rows = []
     for scale, frame in frames.items():
@@ -199,7 +206,7 @@ def pretrained_notes(findings: tuple[Finding, ...], frames: dict[str, pd.DataFra
         corpora = [row.corpus for _, row in tested_rows(finding, frames)]
         names += [corpus_name(corpus) for corpus in corpora if corpus.startswith(PRETRAINED)]
 
-    # a name reads "TEXT, ENCODER (what it was pretrained on)"
+    # a name reads "natural text, multilingual-e5-small (contrastive, trained on ...)"
     notes = []
     for name in dict.fromkeys(names):
         text_and_encoder, _, pretraining = name.partition(" (")
@@ -254,6 +261,7 @@ def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[st
     Parameters
     ----------
     finding : Finding
+        A bullet of an answer: a claim, and the unit of its effect.
     frames : dict
         {scale: frame of verdicts}, as `reference_verdicts` has them.
 
@@ -291,19 +299,22 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
 
 
 def where_text(claim: Claim) -> str:
-    """Section and table of a claim, without the rows; of what is ours, those that it stands beside.
+    """Section and table of the paper that a claim is quoted from.
 
     Parameters
     ----------
     claim : Claim
+        A tested sentence; its field `where` is "§3.1 and conclusion i, Table 1: 8 against 0".
 
     Returns
     -------
     str
-        `§3.3.1, Table 4`, or `ours, beside §4.1`.
+        "§3.1, Table 1", without the rows; for a claim that no paper makes "ours, beside §4.1", the
+        section that it adds to.
     """
-    section = re.sub(r" and conclusion \w+", "", claim.where.partition(":")[0])
-    return f"ours, beside {section}" if claim.whose == OURS else section
+    section_and_table, _, _ = claim.where.partition(":")
+    place = re.sub(r" and conclusion \w+", "", section_and_table)
+    return f"ours, beside {place}" if claim.whose == OURS else place
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #814014ee
 def models_text(numbers: list[int]) -> str:
@@ -324,13 +335,13 @@ def models_text(numbers: list[int]) -> str:
 
 
 def question_text(test: dict, notebook: str) -> str:
-    """The answer to a question of ours: effect, sample size, p and verdict.
+    """The answer to a question of our own, which no paper asks: effect, sample size, p and verdict.
 
     Parameters
     ----------
     test : dict
-        Field `test` of a `Series`: `question`, as it stands in `trends.csv`, and the `verdict` that
-        the series' sentence was written for.
+        `question`, as it stands in `trends.csv`, and the `verdict` that the sentence above the
+        numbers was written for.
     notebook : str
         The experiment that asks it, in `trends.csv` of its reference results.
 
@@ -347,10 +358,10 @@ def question_text(test: dict, notebook: str) -> str:
     answers = pd.read_csv(kept_study(notebook, scale="laptop").file("trends"))
     answers = answers.set_index("question")
 
-    # the sentence above the numbers was written for one verdict, and is wrong under another
-    place = f"nbs/answers.toml: [{notebook}]: {test['question']!r}"
+    place = f"nbs/answers.toml: [{notebook}]: {test['question']!r}"  # for messages
     require(test["question"] in answers.index, f"{place} is no question of trends.csv")
     answer = answers.loc[test["question"]]
+    # the sentence above the numbers was written for one verdict, and is wrong under another
     require(
         answer.verdict == test["verdict"],
         f"{place} stands on {test['verdict']!r} and came out as {answer.verdict!r}: write it again",
@@ -439,17 +450,19 @@ def entry_text(name: str, entry, digits: int) -> str:
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #8140d15d
 def compared_text(ours: float, theirs: float, sd: float) -> str:
-    """`ours / theirs`, and the difference in published standard deviations where one is printed.
+    """Our value beside the published one, and how many published standard deviations apart.
 
     Parameters
     ----------
     ours, theirs : float
+        A score, or a perplexity.
     sd : float
         Published standard deviation; NaN or 0 for none.
 
     Returns
     -------
     str
+        "321 / 217 (+13.3 sd)"; without the brackets where no standard deviation is printed.
     """
     number_format = ".0f" if abs(theirs) >= 2 else ".2f"  # perplexities, or scores up to 1
     text = f"{ours:{number_format}} / {theirs:{number_format}}"
@@ -482,10 +495,8 @@ def published_size_table(notebook: str, table: str) -> str:
     published_sds = {(entry.row, entry.column): entry.sd for entry in paper_table.itertuples()}
     measured = {(entry.row, entry.column): entry for entry in study.itertuples()}
 
-    lines = [
-        f"| row | models | {' | '.join(map(column_name, columns))} |",
-        "|---" * (len(columns) + 2) + "|",
-    ]
+    titles = ["row", "models", *map(column_name, columns)]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in dict.fromkeys(paper_table.row):
         entries = [measured.get((row, column)) for column in columns]
         if None in entries:  # not all of the row was run
@@ -499,17 +510,19 @@ def published_size_table(notebook: str, table: str) -> str:
 
 
 def departures_table(departures: dict, notebook: str, root: Path) -> str:
-    """µ of models that depart from the paper's text, as a markdown table.
+    """µ (Dufter & Schütze's multilinguality score) of models trained otherwise than their paper says.
 
-    Beside them stand the models trained by the text, the published µ, and what the departure adds
-    to µ on the same seeds, with its 95 % interval.
+    A departure is one such difference, as a setting of the released code that the text does not
+    mention. Beside its models stand those trained by the text, the published µ, and what the
+    departure adds to µ on the same seeds, with its 95 % interval.
 
     Parameters
     ----------
     departures : dict
-        Field `departures` of an `Answer`: paths of a `file` (a row a model: arm, row, seed, mu) and
-        of `effects` (row, difference, added, low, high), and `names`, {arm: description}; an arm is
-        a group of models with the same departure.
+        Paths of a `file` (columns arm, row, seed, mu: a line a model) and of `effects` (columns
+        scale, row, difference, added, low, high: a line for each departure from a row), and
+        `names`, {arm: description}. An arm is the group of models with one departure, which
+        `difference` names too.
     notebook : str
         The experiment that trains the models by the text, at scale `paper`.
     root : Path
@@ -518,7 +531,7 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     Returns
     -------
     str
-        A markdown table.
+        A markdown table, a line for each departure and row of the paper's Table 1.
     """
     by_the_text = kept_study(notebook, scale="paper").table("table1")
     by_the_text = by_the_text[by_the_text.column == "µ"]
@@ -538,7 +551,7 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
             is_row = by_the_text.row.str.startswith(f"{row_number} ")
             (entry,) = by_the_text[is_row].itertuples()
             mus = ", ".join(f"{mu:.2f}" for mu in models.mu)
-            effect = effects.loc[entry.row, arm]
+            effect = effects.loc[(entry.row, arm)]
             added = f"{effect.added:+.2f} [{effect.low:.2f}, {effect.high:.2f}]".replace("-", MINUS)
             lines.append(
                 f"| {description} | {row_name(entry.row)} | {mus} | {models.mu.mean():.2f} | "
@@ -571,9 +584,15 @@ def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: 
     notebook, table, column : str
         Where the score stands in the reference results.
     rows : dict
-        {name of the model: row label}: the rows of the markdown table.
+        The rows of the markdown table: {name of the model: label of its row in the results}.
     texts : dict
-        {name of the text: "scale/corpus"}: its columns.
+        The columns of the markdown table: {"Bible": "laptop/bible"}, name of the text and its
+        scale and corpus in the results.
+
+    Returns
+    -------
+    str
+        Each cell reads "0.81 ± 0.02 (5)": mean, standard deviation and number of models.
     """
     by_text = {}  # {name of the text: {row label: "0.81 ± 0.02 (5)"}}
     for name, place in texts.items():
@@ -582,65 +601,9 @@ def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: 
         results = results[(results.column == column) & (results.corpus == corpus)]
         by_text[name] = {score.row: spread_text(score) for score in results.itertuples()}
 
-    heading = f"{column_name(column)}, mean ± sd (models)"
-    lines = [f"| {heading} | {' | '.join(texts)} |", "|---" * (len(texts) + 1) + "|"]
+    titles = [f"{column_name(column)}, mean ± sd (models)", *texts]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, row in rows.items():
         scores = " | ".join(by_row[row] for by_row in by_text.values())
         lines.append(f"| {name} | {scores} |")
     return "\n".join(lines)
-
-
-def corpus_score(frame: pd.DataFrame, scale: str, *corpora: str) -> str:
-    """How many of the papers' own claims (not ours) are decided on some corpora, of those tested.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Verdicts of a scale.
-    scale : str
-        The scale; a claim counts only where a study of its size can test it.
-    corpora : str
-        A claim counts once on each.
-
-    Returns
-    -------
-    str
-        `54 of 116 (40 hold, 14 do not)`.
-    """
-    counts = verdicts.decided_counts(frame, scale)
-    counts = counts[counts.corpus.isin(corpora)]
-    is_own = verdicts.source_of_claims(frame) == OF_PAPERS
-    is_reproduced = frame.verdict == verdicts.REPRODUCED
-    n_hold = int((is_own & is_reproduced & frame.corpus.isin(corpora)).sum())
-    decided, tested = counts.decided.sum(), counts.tested.sum()
-    return f"{decided} of {tested} ({n_hold} hold, {decided - n_hold} do not)"
-
-
-def score_text(frames: dict[str, pd.DataFrame]) -> str:
-    """How many of the papers' own claims are decided, of those tested, on each kind of text.
-
-    Parameters
-    ----------
-    frames : dict
-        {scale: verdicts}, with `laptop` and `paper`.
-
-    Returns
-    -------
-    str
-        A sentence.
-    """
-    laptop = frames["laptop"]
-    micro = corpus_score(laptop, "laptop", "micro")
-    bible = corpus_score(laptop, "laptop", "bible")
-    other_texts = set(laptop.corpus) - {"micro", "bible"}
-    others = corpus_score(laptop, "laptop", *other_texts)
-
-    # Dufter & Schütze's (D) models are small enough to be trained here at their published size
-    paper = frames["paper"]
-    published_size = corpus_score(paper[paper.paper == "dufter2020"], "paper", "bible")
-
-    return (
-        "Decided, of the papers' own claims that could be tested: in the microworld "
-        f"{micro}, on the Bible {bible}, on other texts {others}; with D's small models at the published "
-        f"size, whose training script was not kept, {published_size}."
-    )

@@ -25,6 +25,7 @@ from .checkout import repository
 from .confirmation_outcomes import compared_verdicts, read_confirmed
 from .confirmation_plan import plans
 from .notebooks import resolve
+from .scores import score_text
 from .verdict_text import UNITS
 from ..runs.files import write_atomic
 from xlingual_nb.report.answer_blocks import (
@@ -35,7 +36,6 @@ from xlingual_nb.report.answer_blocks import (
     finding_text,
     pretrained_notes,
     published_size_table,
-    score_text,
     series_text,
     wrapped,
 )
@@ -177,7 +177,7 @@ PAPERS = {
 
 @cache
 def library_pages(folder: Path) -> dict[str, str]:
-    """The library notebook of each module, as its `default_exp` line names it.
+    """The library notebook that each module of the package is exported from.
 
     Parameters
     ----------
@@ -187,10 +187,11 @@ def library_pages(folder: Path) -> dict[str, str]:
     Returns
     -------
     dict
-        {module without the package's name: file name}.
+        {"models.encoders": "4010_encoders.ipynb", ...}: module and file name.
     """
     pages = {}
     for path in sorted(folder.glob("[0-9]*.ipynb")):
+        # a cell of nbdev names the module; in the notebook's JSON: "#| default_exp models.encoders"
         match = re.search(r'"#\\| default_exp ([\w.]+)', path.read_text(encoding="utf-8"))
         if match:
             pages[match[1]] = path.name
@@ -210,21 +211,36 @@ def imported_modules(notebook: dict) -> list[str]:
     list of str
         Without the package's name, as `models.encoders`.
     """
-    sources = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    modules = re.findall(r"from xlingual_nb\.((?:\w+)\.(?:\w+)) import", "\n".join(sources))
-    return [name for name in sorted(set(modules)) if name.partition(".")[0] in SUBJECTS]
+    modules = set()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            # "text.transforms" of "from xlingual_nb.text.transforms import permute"
+            imports = re.findall(r"from xlingual_nb\.(\w+\.\w+) import", "".join(cell["source"]))
+            modules.update(imports)
+    return [name for name in sorted(modules) if name.partition(".")[0] in SUBJECTS]
 
 
 def paper_links(answer: Answer) -> str:
-    """Links to the papers whose claims an answer quotes, and to those it names, as a list with commas.
+    """Links to the papers whose claims an answer quotes, and to those that it names besides.
 
     Parameters
     ----------
     answer : Answer
+        The template of a notebook's answer cell; each of its `findings` is on a claim of a paper.
+
+    Returns
+    -------
+    str
+        Markdown, as "[K et al. 2020](https://arxiv.org/abs/1912.07840), [Wu & Dredze 2019](...)".
     """
-    paper_of = {claim.id: claim.paper for claim in claims()}
-    papers = dict.fromkeys([paper_of[each.claim] for each in answer.findings] + [*answer.papers])
-    return ", ".join("[{}]({})".format(*PAPERS[paper]) for paper in papers)
+    paper_of_claim = {claim.id: claim.paper for claim in claims()}
+    papers = [paper_of_claim[finding.claim] for finding in answer.findings]
+    papers += answer.papers
+    links = []
+    for paper in dict.fromkeys(papers):  # each once, in order
+        name, address = PAPERS[paper]
+        links.append(f"[{name}]({address})")
+    return ", ".join(links)
 
 
 def library_links(notebook: Path) -> str:
@@ -233,6 +249,7 @@ def library_links(notebook: Path) -> str:
     Parameters
     ----------
     notebook : Path
+        An experiment notebook of `nbs`; the library's lie in `nbs/lib`.
     """
     pages = library_pages(notebook.parent / "lib")
     modules = imported_modules(json.loads(notebook.read_text(encoding="utf-8")))
@@ -240,38 +257,49 @@ def library_links(notebook: Path) -> str:
 
 
 def neighbour_links(notebook: Path) -> str:
-    """Links to the notebooks before and after a notebook, as a list with commas.
+    """Links to the notebooks before and after a notebook, in the order of their numbers.
 
     Parameters
     ----------
     notebook : Path
+        An experiment notebook, as `nbs/02_ordering.ipynb`.
+
+    Returns
+    -------
+    str
+        "[01_overlap](01_overlap.ipynb), [03_frequency](03_frequency.ipynb)"; the first and the
+        last notebook have one neighbour.
     """
-    # the file names begin with numbers, so sorted is the order of reading
     names = [path.stem for path in sorted(notebook.parent.glob("[0-9]*.ipynb"))]
     position = names.index(notebook.stem)
-    neighbours = names[max(position - 1, 0) : position] + names[position + 1 : position + 2]
-    return ", ".join(f"[{name}]({name}.ipynb)" for name in neighbours)
+    before = names[max(position - 1, 0) : position]
+    after = names[position + 1 : position + 2]
+    return ", ".join(f"[{name}]({name}.ipynb)" for name in before + after)
 
 
 def tables_of(notebook: str, scale: str, root: Path) -> list[Path]:
-    """The files of a notebook's reference tables at a scale, values by seed left out.
+    """The files of a notebook's reference tables at a scale, without the values by seed.
 
     Parameters
     ----------
-    notebook, scale : str
+    notebook : str
+        Name of the notebook, as `07_laboratory`.
+    scale : str
+        Size of the study: `laptop`, `gpu` or `paper`.
     root : Path
         The repository.
 
     Returns
     -------
     list of Path
+        `results/laptop/07_laboratory/table1.csv` and so on.
     """
     folder = root / "results" / scale / notebook
     return sorted(path for path in folder.glob("*.csv") if path.stem != "seeds")
 
 
 def runs_text(notebook: str, root: Path) -> str:
-    """Links to the files of a notebook's tables, and the command that names the runs of a line.
+    """Links to the files of a notebook's tables, and the command that shows the runs behind a line.
 
     Parameters
     ----------
@@ -283,7 +311,8 @@ def runs_text(notebook: str, root: Path) -> str:
     Returns
     -------
     str
-        Two lines of markdown; empty for a notebook without tables of its own.
+        "Numbers: [table1](../results/...), ..." and "Runs of a line, here of table1: `xlingual why
+        results/laptop/07_laboratory/table1.csv:2`."; empty for a notebook without tables.
     """
     tables = tables_of(notebook, "laptop", root)
     if not tables:
@@ -294,9 +323,11 @@ def runs_text(notebook: str, root: Path) -> str:
         links.append(f"[{path.stem} at the published size](../{path.relative_to(root).as_posix()})")
     numbers = wrapped(f"Numbers: {', '.join(links)}.")
 
-    # the example is a table of the paper where there is one, and line 2, the first below the head
-    example = min(tables, key=lambda path: (not path.stem.startswith("table"), len(path.stem)))
-    command = f"xlingual why {example.relative_to(root).as_posix()}:2"
+    # the example is the table with the shortest name, one of the paper's where there is one
+    numbered_tables = [path for path in tables if path.stem.startswith("table")]
+    example = min(numbered_tables or tables, key=lambda path: len(path.stem))
+    first_line = 2  # of the file: line 1 is the head
+    command = f"xlingual why {example.relative_to(root).as_posix()}:{first_line}"
     return f"{numbers}\nRuns of a line, here of {example.stem}: `{command}`."
 
 
@@ -313,7 +344,8 @@ def links_text(answer: Answer, root: Path) -> str:
     Returns
     -------
     str
-        One paragraph of markdown.
+        A paragraph of markdown: "Papers: [K et al. 2020](...). Library: [...](...). Before and
+        after: [...](...)."
     """
     notebook = root / "nbs" / f"{answer.notebook}.ipynb"
     links = {
@@ -321,8 +353,8 @@ def links_text(answer: Answer, root: Path) -> str:
         "Library": library_links(notebook),
         "Before and after": neighbour_links(notebook),
     }
-    sentences = [f"{title}: {of_title}" for title, of_title in links.items() if of_title]
-    return wrapped(". ".join(sentences) + ".")
+    sentences = [f"{title}: {linked}." for title, linked in links.items() if linked]
+    return wrapped(" ".join(sentences))
 
 # %% ../../nbs/lib/8150_answers.ipynb #8140b057
 PUBLISHED_SIZE_HEAD = (
@@ -340,33 +372,42 @@ READING = (
 
 
 def unsupported_claims(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """Claims whose verdict is no longer the one that the answer's sentence rests on.
+    """Claims whose verdict is no longer the one that an answer's sentence was written for.
 
     Parameters
     ----------
     answer : Answer
-        With `holds`, {claim: verdict}: it is enough to have the verdict at one scale and corpus.
+        Its `holds` has those verdicts, {"K-order": "reproduced"}. One study that gives the verdict,
+        at whatever scale and on whatever corpus, is enough.
     frames : dict
         {scale: verdicts}, with columns `claim` and `verdict`.
 
     Returns
     -------
     list of str
-        Identifiers of claims; empty if the answer still holds.
+        Identifiers of claims; empty if the sentence still holds.
     """
-    reached = set()  # {(claim, verdict)}
+    verdicts_now = set()  # {("K-order", "reproduced"), ...}
     for frame in frames.values():
-        reached |= set(zip(frame.claim, frame.verdict))
-    return [claim for claim, verdict in answer.holds.items() if (claim, verdict) not in reached]
+        verdicts_now |= set(zip(frame.claim, frame.verdict))
+
+    unsupported = []
+    for claim, verdict in answer.holds.items():
+        if (claim, verdict) not in verdicts_now:
+            unsupported.append(claim)
+    return unsupported
 
 
 def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
-    """What became of each verdict on fresh seeds, which no earlier run has used.
+    """What became of each verdict when its claim was tested again on fresh seeds.
+
+    Fresh seeds are seeds that no earlier run has used. A plan, written for each paper before they
+    are run, says which claims are tested again, and at which scale.
 
     Parameters
     ----------
     frame : DataFrame
-        Verdicts of a scale.
+        Verdicts of a scale, a row for each claim and corpus.
     root : Path
         The repository.
     scale : str
@@ -377,17 +418,17 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
     list of str
         One a row of `frame`, as "confirmed on 5 fresh seeds"; "" where none were run at this scale.
     """
-    # a paper's plan is of one scale: its confirmed verdicts say nothing of another
     papers = [paper for paper, plan in plans().items() if plan.scale == scale]
-    confirmed = read_confirmed(root)
-    confirmed = confirmed[confirmed.paper.isin(papers)]
+    tested_again = read_confirmed(root)
+    tested_again = tested_again[tested_again.paper.isin(papers)]
 
+    # "confirmed", "reversed" and so on: the verdict on fresh seeds against the one before
     outcomes = compared_verdicts(root, scale).set_index(["claim", "corpus"]).outcome
     texts = {}  # {(claim, corpus): text}
-    for row in confirmed.itertuples():
-        address = row.claim, row.corpus
-        texts[address] = f"{outcomes[address]} on {int(row.n_seeds)} fresh seeds"
-    return [texts.get(address, "") for address in zip(frame.claim, frame.corpus)]
+    for row in tested_again.itertuples():
+        key = (row.claim, row.corpus)
+        texts[key] = f"{outcomes[key]} on {int(row.n_seeds)} fresh seeds"
+    return [texts.get(key, "") for key in zip(frame.claim, frame.corpus)]
 
 
 def reference_verdicts(root: Path | None = None) -> dict[str, pd.DataFrame]:
@@ -401,7 +442,8 @@ def reference_verdicts(root: Path | None = None) -> dict[str, pd.DataFrame]:
     Returns
     -------
     dict
-        {scale: DataFrame}, with the outcome on fresh seeds in the column `fresh` (`fresh_seeds_text`).
+        {"laptop": DataFrame, ...}, the rows of `verdicts.csv` with one column more: `fresh`, what
+        became of the verdict on new seeds, as "confirmed on 5 fresh seeds".
     """
     root = Path(root or repository())
     frames = {}
@@ -437,10 +479,11 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
         If a verdict that the answer's sentence rests on has changed.
     """
     # the sentence is written by hand: it must not outlive the verdicts it was written for
-    if lost := unsupported_claims(answer, frames):
+    if unsupported := unsupported_claims(answer, frames):
+        claim = unsupported[0]
         raise InputError(
             f"nbs/answers.toml: [{answer.notebook}]: `answer` stands on "
-            f"{lost[0]} = {answer.holds[lost[0]]!r}, which no verdict says any more: write it again"
+            f"{claim} = {answer.holds[claim]!r}, which no verdict says any more: write it again"
         )
 
     parts = ["## In short", wrapped(f"**{answer.answer}**")]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS', 'NOT_IN_NAME', 'SAME_EXECUTION', 'Entry', 'output_name', 'batch_file', 'read_batch', 'read_entry',
-           'is_finished', 'execute_entry', 'Outcome', 'as_json', 'in_own_process', 'all_done', 'stop',
+           'is_finished', 'execute_entry', 'Outcome', 'as_json', 'execute_in_process', 'all_done', 'stop',
            'execute_on_worker', 'execute_on_workers', 'run_batch', 'run_notebooks', 'named_entry']
 
 # %% ../../nbs/lib/8170_batches.ipynb #959fcc98
@@ -67,16 +67,19 @@ class Entry:
 
 
 def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str:
-    """Name of an executed notebook, after those of its parameters that are not at their default.
+    """File name, without suffix, for the executed copy of a notebook.
+
+    It has the parameters that change what the notebook measures, where they differ from their
+    defaults, so that two executions with different parameters are two files.
 
     Parameters
     ----------
     notebook : str
         File name of the notebook, without suffix.
     values : dict
-        Parameters of the notebook, by name.
+        Values of parameters, by name.
     known : dict[str, Parameter]
-        Parameters that the notebook has.
+        Parameters that the notebook has, with their defaults.
 
     Returns
     -------
@@ -88,7 +91,9 @@ def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str
         if name not in NOT_IN_NAME and value != known[name].default:
             text = ",".join(map(str, value)) if isinstance(value, list) else value
             parts.append(f"{name}={text}")
-    return re.sub(r"[/\\:{}\s]", "_", "-".join(parts))
+    name_with_any_character = "-".join(parts)
+    not_in_file_names = r"[/\\:{}\s]"  # of paths and dictionaries among the values
+    return re.sub(not_in_file_names, "_", name_with_any_character)
 
 
 def batch_file(batch: str) -> Path:
@@ -170,7 +175,7 @@ def read_batch(
 
 
 def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
-    """Check one entry of a batch, and complete it by the scale and the settings for all entries.
+    """Check one entry of a batch file, and complete it by the scale and the common settings.
 
     Parameters
     ----------
@@ -179,13 +184,15 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     where : str
         File and number of the entry, for messages.
     settings : dict
-        Parameters for all entries, over their own.
+        Parameters for all entries of the batch, which win over the entry's own; those that its
+        notebook lacks are ignored.
     scale : str
-        Scale, unless the entry names one.
+        Scale, unless the entry or the settings name one.
 
     Returns
     -------
     Entry
+        The notebook, all its parameters, and the path of its executed copy.
 
     Raises
     ------
@@ -209,7 +216,7 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
-    # the executed notebook lies beside its tables: committed ones, or the user's in `yours`
+    # the executed notebook lies beside its tables: the committed ones with `keep`, else the user's
     home = repository() if values.get("keep") else repository() / YOURS
     tables = Path(values.get("results") or home / "results")
     folder = tables / values["scale"] / source.stem
@@ -221,18 +228,18 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
 
 # %% ../../nbs/lib/8170_batches.ipynb #7595a4ad
 def is_finished(entry: Entry) -> bool:
-    """Whether an entry was executed already, with today's notebook, code and parameters.
+    """Whether an entry was executed before, by the same notebook, code and parameters as now.
 
     Parameters
     ----------
     entry : Entry
-        An entry of the batch.
+        A notebook with its parameters, and the path of its executed copy.
     """
     try:
         metadata = json.loads(entry.output.read_text(encoding="utf-8"))["metadata"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError):  # there is no copy, or a damaged one
         return False
-    facts_then = metadata.get("xlingual", {})  # written when it was executed
+    facts_then = metadata.get("xlingual", {})  # written into the copy when it was executed
     facts_now = execution_facts(entry.source.stem, entry.parameters, entry.source)
     compared = ("source_sha256", "code_sha256", "parameters")
     return all(facts_then.get(name) == facts_now[name] for name in compared)
@@ -246,11 +253,13 @@ def execute_entry(text: str) -> None:
     Parameters
     ----------
     text : str
-        The entry as JSON (`as_json`).
+        The entry as JSON, `{"source": PATH, "parameters": {...}, "name": NAME}` (`as_json`); the
+        executed copy of the notebook `source` is called `name`.
     """
     values = json.loads(text)
     source = Path(values["source"])
-    scale = values["parameters"].pop("scale")  # `run_notebook` takes it by itself
+    # `run_notebook` takes the scale as an argument of its own
+    scale = values["parameters"].pop("scale")
     try:
         run_notebook(source, scale, values["parameters"], copy_name=values["name"])
     except (InputError, NotebookError) as error:
@@ -273,32 +282,38 @@ def as_json(entry: Entry) -> str:
     Parameters
     ----------
     entry : Entry
+        A notebook with its parameters, and the path of its executed copy.
 
     Returns
     -------
     str
         An object with `source` (path of the notebook), `parameters` and `name` (of its copy).
     """
-    given = dict(source=str(entry.source), parameters=entry.parameters, name=entry.name)
-    return json.dumps(given)
+    values = dict(source=str(entry.source), parameters=entry.parameters, name=entry.name)
+    return json.dumps(values)
 
 
-def in_own_process(entry: Entry, children: set, say) -> Outcome:
-    """Execute an entry in a process of its own, and copy what it prints to its log.
+def execute_in_process(entry: Entry, children: set, say) -> Outcome:
+    """Execute an entry in a process of its own, and write what it prints to its log.
 
     Parameters
     ----------
     entry : Entry
-        An entry of the batch.
+        A notebook with its parameters, and the path of its executed copy.
     children : set
-        Processes that are running; holds this one while it runs, so that it can be stopped.
+        The processes that run now, for whoever stops them: this one is in it while it runs.
     say : callable
         Is called with one line of progress at a time.
+
+    Returns
+    -------
+    Outcome
+        `done`, with the seconds that it took; or `failed`, with exit status and last line printed.
     """
     code = "import sys; from xlingual_nb.report.batches import execute_entry; execute_entry(sys.argv[1])"
     command = [sys.executable, "-u", "-c", code, as_json(entry)]
     entry.output.parent.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
+    start = time.monotonic()
     last_line = ""
     with open(entry.log, "w", encoding="utf-8") as log:
         child = subprocess.Popen(
@@ -320,7 +335,7 @@ def in_own_process(entry: Entry, children: set, say) -> Outcome:
         child.wait()
         children.discard(child)
 
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     if child.returncode:
         return Outcome(entry, "failed", f"exit status {child.returncode}: {last_line}")
     return Outcome(entry, "done", f"{seconds:.0f} s")
@@ -330,11 +345,12 @@ SAME_EXECUTION = "made by the same notebook, parameters and code"
 
 
 def all_done(outcomes: list[Outcome]) -> list[Outcome]:
-    """The outcomes of a batch in which nothing failed.
+    """Check that no entry of a batch failed.
 
     Parameters
     ----------
     outcomes : list of Outcome
+        What became of each entry: `done`, `found` (executed before) or `failed`.
 
     Returns
     -------
@@ -346,9 +362,9 @@ def all_done(outcomes: list[Outcome]) -> list[Outcome]:
     NotebookError
         If an entry failed: names those that did, and their logs.
     """
-    failed = [o for o in outcomes if o.status == "failed"]
+    failed = [outcome.entry for outcome in outcomes if outcome.status == "failed"]
     if failed:
-        names = ", ".join(f"{o.entry.name} ({os.path.relpath(o.entry.log)})" for o in failed)
+        names = ", ".join(f"{entry.name} ({os.path.relpath(entry.log)})" for entry in failed)
         raise NotebookError(f"{len(failed)} of {len(outcomes)} notebooks failed: {names}")
     return outcomes
 
@@ -372,14 +388,15 @@ def stop(children: set) -> None:
 
 # %% ../../nbs/lib/8170_batches.ipynb #8170ab01
 def execute_on_worker(root: str, text: str, log: str) -> None:
-    """Execute one entry in a process of a cluster's worker.
+    """Execute one entry of a batch in a process of a cluster's worker.
 
     Parameters
     ----------
     root : str
         The root of the repository, which becomes the working folder.
     text : str
-        The entry (`as_json`).
+        The entry as JSON, `{"source": PATH, "parameters": {...}, "name": NAME}` (`as_json`); the
+        executed copy of the notebook `source` is called `name`.
     log : str
         File for what the notebook prints.
 
@@ -391,6 +408,7 @@ def execute_on_worker(root: str, text: str, log: str) -> None:
     os.chdir(root)
     values = json.loads(text)
     source = Path(values["source"])
+    # `run_notebook` takes the scale as an argument of its own
     scale = values["parameters"].pop("scale")
 
     Path(log).parent.mkdir(parents=True, exist_ok=True)
@@ -406,7 +424,8 @@ def execute_on_worker(root: str, text: str, log: str) -> None:
 def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     """Execute entries on the workers of the cluster that the environment names.
 
-    Their runs are computed by all workers; an entry that fails does not stop the others.
+    The trainings and measurements that a notebook asks for ("runs") are computed by all workers.
+    An entry that fails does not stop the others.
 
     Parameters
     ----------
@@ -436,26 +455,27 @@ def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     submitted = {}  # {name of the entry: (entry, time of submission)}
     outcomes = []
 
-    def record(outcome):
-        outcomes.append(outcome)
-        say(f"{outcome.entry.name}: {outcome.status} ({outcome.text})")
+    def record(entry, status, text):
+        """Add the outcome of an entry to `outcomes`, and say it."""
+        outcomes.append(Outcome(entry, status, text))
+        say(f"{entry.name}: {status} ({text})")
 
     try:
         executor.start(home)
         for entry in entries:
             if is_finished(entry):
-                record(Outcome(entry, "found", SAME_EXECUTION))
+                record(entry, "found", SAME_EXECUTION)
                 continue
             submitted[entry.name] = entry, time.monotonic()
             arguments = (str(root), as_json(entry), str(entry.log))
             executor.submit(Job(entry.name, execute_on_worker, arguments))
 
         for job, failure in executor.as_completed():
-            entry, began = submitted.pop(job.name)
+            entry, start = submitted.pop(job.name)
             if failure:
-                record(Outcome(entry, "failed", failure.line))
+                record(entry, "failed", failure.line)
             else:
-                record(Outcome(entry, "done", f"{time.monotonic() - began:.0f} s"))
+                record(entry, "done", f"{time.monotonic() - start:.0f} s")
     finally:
         executor.close()
     return outcomes
@@ -503,7 +523,8 @@ def run_batch(
         if values.get("keep"):
             check_keep(entry.source, values)
 
-    device = max(entry.parameters.get("device", "cpu") for entry in entries)  # cuda, where one asks
+    # "cuda" where any entry asks for it: it comes after "cpu" in the alphabet
+    device = max(entry.parameters.get("device", "cpu") for entry in entries)
     start_cluster(device)
     if on_workers:
         return all_done(execute_on_workers(entries, device, say))
@@ -520,11 +541,11 @@ def run_batch(
         if is_finished(entry):
             outcome = Outcome(entry, "found", SAME_EXECUTION)
         else:
-            outcome = in_own_process(entry, children, say)
+            outcome = execute_in_process(entry, children, say)
         say(f"{entry.name}: {outcome.status} ({outcome.text})")
         return outcome
 
-    # a thread an entry that runs; each only waits for its process
+    # one thread for each entry that runs, which only waits for the entry's process
     with ThreadPoolExecutor(jobs) as pool:
         try:
             outcomes = list(pool.map(run_one, entries))
@@ -584,7 +605,7 @@ def run_notebooks(
 
 
 def named_entry(source: Path, scale: str, settings: dict) -> Entry:
-    """A notebook as an entry of a batch, its executed copy under its own name.
+    """A notebook as an entry of a batch, whose executed copy has the notebook's own file name.
 
     Parameters
     ----------
@@ -593,7 +614,13 @@ def named_entry(source: Path, scale: str, settings: dict) -> Entry:
     scale : str
         Name of the scale.
     settings : dict
-        Parameters of the notebooks, as text.
+        Parameters by name, as text from the command line; the notebook takes those that it has.
+
+    Returns
+    -------
+    Entry
+        Its output is `07_laboratory.ipynb`, where an entry of a batch file has its parameters in
+        the name.
     """
     entry = read_entry({"notebook": str(source)}, source.stem, settings, scale)
     return replace(entry, output=entry.output.with_name(source.name))

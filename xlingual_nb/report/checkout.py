@@ -45,7 +45,13 @@ def repository() -> Path:
 
 # %% ../../nbs/lib/8010_checkout.ipynb #3f1c20ab
 def readable_root() -> Path:
-    """The root of the clone, or what the wheel carries where there is none. InputError for neither."""
+    """The root of the clone, or where there is none the copies of its files that a wheel carries.
+
+    Raises
+    ------
+    InputError
+        If there is neither.
+    """
     try:
         return repository()
     except InputError:
@@ -55,12 +61,12 @@ def readable_root() -> Path:
 
 
 def unpack_notebooks(folder: Path) -> Path:
-    """Copy what the wheel carries into a new folder.
+    """Copy the notebooks and reference results that an installed wheel carries into a new folder.
 
     Parameters
     ----------
     folder : Path
-        The folder.
+        A folder that does not exist, or is empty.
 
     Returns
     -------
@@ -70,7 +76,8 @@ def unpack_notebooks(folder: Path) -> Path:
     Raises
     ------
     InputError
-        In a clone, or if the folder has anything in it.
+        If the package is imported from a clone, which has its own notebooks, or the folder has
+        anything in it.
     """
     folder = Path(folder).expanduser().absolute()
     if not SHIPPED.is_dir():
@@ -86,19 +93,20 @@ YOURS = "yours"
 def data_home() -> Path | None:
     """Absolute path of the data folder, or None where there is none.
 
-    It is the one that `XLINGUAL_DATA` names, be it there or not; else `data` in the working folder
-    or in the clone, whichever holds a data set first.
+    It is the one that `XLINGUAL_DATA` names, whether it exists or not; else `data` in the working
+    folder or, second, in the clone, the first of them that holds a data set.
     """
     if path := os.environ.get("XLINGUAL_DATA"):
         return Path(path).expanduser().absolute()
 
     try:
-        homes = [Path.cwd(), repository()]
+        parents = [Path.cwd(), repository()]
     except InputError:  # in no clone
-        homes = [Path.cwd()]
-    for home in homes:
-        if any((home / "data" / name).is_dir() for name in DATA_SETS):
-            return home / "data"
+        parents = [Path.cwd()]
+    for parent in parents:
+        # a folder `data` without a data set may be anything
+        if any((parent / "data" / name).is_dir() for name in DATA_SETS):
+            return parent / "data"
     return None
 
 
@@ -106,7 +114,8 @@ def data_home() -> Path | None:
 def same_data():
     """Context manager in which `XLINGUAL_DATA` is the absolute path of the data folder.
 
-    A notebook's kernel works in the root of the clone, which may have another `data`.
+    A notebook's kernel, which inherits the variable, works in the root of the clone: a relative
+    path would mean another folder there, and the clone may have a `data` of its own.
     """
     setting_before = os.environ.get("XLINGUAL_DATA")
     home = data_home()
@@ -122,12 +131,12 @@ def same_data():
 
 # %% ../../nbs/lib/8010_checkout.ipynb #5a3e0d04
 def check_place(name: str, folder: Path) -> None:
-    """Check that a folder can be written in, or be made and then written in; makes nothing.
+    """Check that a folder can be written in, or be made and then written in; leaves nothing behind.
 
     Parameters
     ----------
     name : str
-        Name of the parameter that names the folder, for the message.
+        Name of the notebook parameter that was set to the folder, for the message: `results`, say.
     folder : Path
         The folder.
 
@@ -148,16 +157,19 @@ def check_place(name: str, folder: Path) -> None:
 
 
 def default_place(name: str, values: dict) -> Path:
-    """The folder of tables or figures where no parameter names one.
+    """The folder for a notebook's tables or figures where no parameter names one.
 
     Parameters
     ----------
     name : str
         `results` or `figures`.
     values : dict
-        A notebook's parameters; with `keep` the folder is the repository's own.
+        The notebook's parameters. With `keep`, what it writes is committed as reference results:
+        the folder is `results` itself; else `yours/results`, which git ignores.
     """
-    return repository() / ("" if values.get("keep") else YOURS) / name
+    if values.get("keep"):
+        return repository() / name
+    return repository() / YOURS / name
 
 
 def check_places(values: dict) -> None:
@@ -180,19 +192,22 @@ def check_places(values: dict) -> None:
         if name in values:
             folders[name] = values[name] or default_place(name, values)
 
-    # a store that exists may be read-only: it may hold every run that is needed
+    # a store of runs that exists may be read-only: it may hold every run that is needed
     if "store" in values:
-        root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
-        if not (root / "VERSION").exists():
-            folders["store"] = root
+        store = Store(values["store"] or repository() / "runs", create=False, blank=True)
+        is_new = not (store.root / "VERSION").exists()
+        if is_new:
+            folders["store"] = store.root
 
     for name, folder in folders.items():
         check_place(name, Path(folder))
 
 # %% ../../nbs/lib/8010_checkout.ipynb #8010ab01
 def say_read_only() -> None:
-    """Say that the clone cannot be written in, if it cannot: at the head of a notebook, before it
-    computes anything, since it stops later unless it is given other folders.
+    """Print a warning if the clone cannot be written in.
+
+    A notebook calls this at its head: it would stop after all its work, when it writes its tables,
+    unless it is given other folders.
     """
     try:
         check_place("results", repository() / YOURS)

@@ -105,7 +105,7 @@ class RunValues:
             Of the logarithm if the test is of a ratio. 0 for a baseline, which is no trained model,
             for a number of a curve, and where none is known.
         """
-        if test.curve or tables.is_floor(row):
+        if test.curve or tables.is_baseline(row):
             return 0.0
         return self.typical.get((column, test.compare == "ratio"), 0.0)
 

@@ -35,7 +35,7 @@ from .confirmation_plan import Plan, PlannedClaim, claim_to_test, plans
 from .labels import corpus_parameters
 from .execution_facts import commit_of
 from .reference_results import cells_of
-from .reusable_values import HELD, collect_values
+from .reusable_values import VALUE_COLUMNS, collect_values
 from .study_verdicts import notebook_claims
 from ..runs.executors import cores
 from ..runs.files import write_atomic
@@ -356,7 +356,9 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
         f"{table.notebook} ({table.corpus}): {len(missing)} values are not made yet: none is read before",
     )
 
-    values = collect_values(list(table.entries), pd.DataFrame(columns=HELD), store, table.corpus)
+    values = collect_values(
+        list(table.entries), pd.DataFrame(columns=VALUE_COLUMNS), store, table.corpus
+    )
     path = repository() / CONFIRMED / table.file
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, tables.text(tables.in_order(values.sort_values("seed")), digits=10))

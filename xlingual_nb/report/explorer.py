@@ -39,7 +39,7 @@ from xlingual_nb.measures.trajectories import (
 from ..models.encoders import load_encoder
 from ..models.training import read_log
 from .emergence import ModelView
-from .reference_results import Kept
+from .reference_results import ReferenceResults
 from ..runs.files import write_atomic
 from ..runs.spec import run_id
 from ..text.sources import load_corpus, read_corpus
@@ -525,12 +525,12 @@ def spoken(dial: str, setting: str) -> str:
     return " ".join(reversed(words.split())) if setting == "inverted" else words
 
 
-def dials_data(study: Kept) -> list[dict]:
+def dials_data(study: ReferenceResults) -> list[dict]:
     """The dials (typology parameters of the microworld) with µ at each setting, as plain values.
 
     Parameters
     ----------
-    study : Kept
+    study : ReferenceResults
         Reference results of notebook 17.
 
     Returns
@@ -555,14 +555,14 @@ def dials_data(study: Kept) -> list[dict]:
     return dials
 
 
-def write_dials(folder: Path, study: Kept) -> Path:
+def write_dials(folder: Path, study: ReferenceResults) -> Path:
     """Write the dials as the script that the page loads.
 
     Parameters
     ----------
     folder : Path
         Folder that is written to.
-    study : Kept
+    study : ReferenceResults
         Reference results of notebook 17.
 
     Returns

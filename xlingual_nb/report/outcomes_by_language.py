@@ -15,20 +15,21 @@ from .claim_tests import ALPHA, ClaimTest, Outcome, outcome
 
 # %% ../../nbs/lib/8040_outcomes_by_language.ipynb #95aa265c
 def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
-    """The test of each target language alone, of a test that pools several; else none.
+    """The tests of single target languages that a test of several languages pools.
 
-    A row such as `en-es | en | es` ends with its target language. The mean of `en-es | en | es`
-    and `en-hi | en | hi` against their baselines becomes a test of Spanish and one of Hindi.
+    A row such as `en-es | en | es` ends with its target language. A test of the mean of
+    `en-es | en | es` and `en-hi | en | hi` becomes one of Spanish and one of Hindi.
 
     Parameters
     ----------
     test : Comparison
-        A test on differences.
+        A test of a claim, which compares rows `plus` with rows `minus`.
 
     Returns
     -------
     list[Comparison]
-        In the order of the rows.
+        In the order of the rows; empty for a test of one row, on anything else than a difference,
+        or of rows that cannot be told apart by language.
     """
     has_languages = all(published.sides(row) for row in test.plus)
     if len(test.plus) < 2 or test.compare != "difference" or not has_languages:
@@ -37,7 +38,7 @@ def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
     if test.minus == "floor":  # each row is compared with its own baseline
         return [replace(test, plus=(row,)) for row in test.plus]
 
-    # else every language must stand on both sides
+    # else every row must have a target language, and every language stand on both sides
     plus_targets = [published.sides(row).get("target") for row in test.plus]
     minus_targets = [published.sides(row).get("target") for row in test.minus]
     if None in (*plus_targets, *minus_targets) or set(plus_targets) != set(minus_targets):
@@ -48,14 +49,15 @@ def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
         return tuple(row for row in rows if published.sides(row)["target"] == target)
 
     tests = []
-    for target in dict.fromkeys(plus_targets):
+    for target in dict.fromkeys(plus_targets):  # each once
         plus = of_target(test.plus, target)
-        tests.append(replace(test, plus=plus, minus=of_target(test.minus, target)))
+        minus = of_target(test.minus, target)
+        tests.append(replace(test, plus=plus, minus=minus))
     return tests
 
 
 def outcomes_by_language(t: ClaimTest) -> dict[str, Outcome]:
-    """Result of a test in each language that it pools.
+    """Result of a test of a claim in each target language that it pools.
 
     Parameters
     ----------
@@ -65,42 +67,44 @@ def outcomes_by_language(t: ClaimTest) -> dict[str, Outcome]:
     Returns
     -------
     dict of str to Outcome
-        Empty where fewer than two languages were run.
+        {code of the language: result}; empty where fewer than two languages were run.
     """
     outcomes = {}
     for test in tests_by_language(t.test):
-        o = outcome(replace(t, test=test))
-        if not o.missing:
-            outcomes[published.sides(test.plus[0])["target"]] = o
+        result = outcome(replace(t, test=test))
+        if not result.missing:
+            language = published.sides(test.plus[0])["target"]
+            outcomes[language] = result
     return outcomes if len(outcomes) > 1 else {}
 
 
 def effects_by_language(by_language: dict[str, Outcome]) -> str:
-    """Effect and uncorrected p of each language, as text.
+    """Effect and uncorrected p of each language, as text: `es 3.2 (p 0.004); hi 0.1 (p 0.410)`.
 
     Parameters
     ----------
     by_language : dict of str to Outcome
-        As of `outcomes_by_language`.
+        Result of a test in each language that it pools (`outcomes_by_language`).
     """
     parts = []
-    for language, o in by_language.items():
-        text = f"{language} {o.estimate.value:.3g}"
-        if not np.isnan(o.p):
-            text += " (p < .001)" if o.p < 0.001 else f" (p {o.p:.3f})"
+    for language, result in by_language.items():
+        text = f"{language} {result.estimate.value:.3g}"
+        if not np.isnan(result.p):
+            text += " (p < .001)" if result.p < 0.001 else f" (p {result.p:.3f})"
         parts.append(text)
     return "; ".join(parts)
 
 
 def carriers(by_language: dict[str, Outcome], side: str) -> str:
-    """Languages that alone decide a claim, at the uncorrected level, as text such as `es, ru`.
+    """Languages whose own test is significant, uncorrected, as text such as `es, ru`: those that
+    carry a verdict on several languages together.
 
     Parameters
     ----------
     by_language : dict of str to Outcome
-        As of `outcomes_by_language`.
+        Result of a test in each language that it pools (`outcomes_by_language`).
     side : str
-        `for` or `against` the claim.
+        Side that the verdict is on: `for` or `against` the claim.
 
     Returns
     -------
@@ -109,5 +113,9 @@ def carriers(by_language: dict[str, Outcome], side: str) -> str:
     """
     if not by_language:
         return ""
-    p = {l: o.p if side == "for" else o.p_against for l, o in by_language.items()}
-    return ", ".join(l for l in p if p[l] < ALPHA) or "none alone"
+    significant = []
+    for language, result in by_language.items():
+        p = result.p if side == "for" else result.p_against
+        if p < ALPHA:
+            significant.append(language)
+    return ", ".join(significant) or "none alone"

@@ -18,7 +18,7 @@ from scipy import stats
 
 from ..papers import published
 from . import tables
-from .tables import is_floor
+from .tables import is_baseline
 from .claim_tests import ALPHA, ClaimTest, outcome
 from .claim_values import RunValues
 from .verdicts import correct, examine_claims
@@ -73,7 +73,7 @@ def cell_moments(results, scale, corpus) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a cell, with the columns of a result table, such as paper, table, row, column,
+        A row per cell, with the columns of a result table, such as paper, table, row, column,
         `value` (mean), `sd`, `n_seeds` and `run_ids` (as text, with blanks between).
     """
     frame = reference_rows(results, scale)
@@ -102,9 +102,9 @@ def sample_observations(moments, rng) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a value; columns `tables.OBSERVED`, among them `seed`, `run_id` and `value`.
+        A row per value; columns `tables.OBSERVED`, among them `seed`, `run_id` and `value`.
     """
-    # a row a value: a cell of three seeds stands three times, with the seeds 0, 1 and 2
+    # a row per value: a cell of three seeds stands three times, with the seeds 0, 1 and 2
     repeated = moments.loc[moments.index.repeat(moments.n_seeds)]
     seeds = repeated.groupby(level=0).cumcount().to_numpy()
 
@@ -127,7 +127,7 @@ def changed_columns(moments, change) -> pd.DataFrame:
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row a cell, as of `cell_moments`.
+        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
     change : callable
         Maps the cells of one column of a table (rows of `moments`) to the changed ones; it may
         leave out some.
@@ -174,7 +174,7 @@ def untrained_world(moments, rng=None) -> pd.DataFrame:
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row a cell, as of `cell_moments`.
+        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
     rng : Generator
         Not used; all functions of `WORLDS` are called alike.
     """
@@ -185,7 +185,7 @@ def untrained_world(moments, rng=None) -> pd.DataFrame:
         baseline_of = {}
         for row in column.row:
             # a baseline stays as it is
-            baseline_of[row] = row if is_floor(row) else own_baseline(row, by_label.index)
+            baseline_of[row] = row if is_baseline(row) else own_baseline(row, by_label.index)
 
         column = column[column.row.map(baseline_of).isin(by_label.index)]
         baselines = column.row.map(baseline_of)
@@ -204,11 +204,11 @@ def one_condition(moments, rng) -> pd.DataFrame:
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row a cell, as of `cell_moments`.
+        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
     rng : Generator
         NumPy's random generator.
     """
-    conditions = moments.row[~moments.row.map(is_floor)].groupby(moments.table).unique()
+    conditions = moments.row[~moments.row.map(is_baseline)].groupby(moments.table).unique()
     chosen = {table: rng.choice(rows) for table, rows in conditions.items()}
 
     def with_chosen_condition(column):
@@ -216,7 +216,7 @@ def one_condition(moments, rng) -> pd.DataFrame:
         chosen_cell = column[column.row == chosen.get(column.table.iloc[0])]
         if chosen_cell.empty:  # the chosen condition has no value in this column
             return column
-        is_condition = ~column.row.map(is_floor)
+        is_condition = ~column.row.map(is_baseline)
         return column.assign(
             value=column.value.mask(is_condition, chosen_cell.value.iloc[0]),
             sd=column.sd.mask(is_condition, chosen_cell.sd.iloc[0]),
@@ -232,14 +232,14 @@ def shuffled_world(moments, rng=None) -> pd.DataFrame:
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row a cell, as of `cell_moments`.
+        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
     rng : Generator
         Not used; all functions of `WORLDS` are called alike.
     """
 
     def with_common_mean(column):
         """A column of a table, all its conditions with their average."""
-        is_condition = ~column.row.map(is_floor)
+        is_condition = ~column.row.map(is_baseline)
         common_mean = column.value[is_condition].mean()
         return column.assign(value=column.value.mask(is_condition, common_mean))
 
@@ -267,7 +267,7 @@ def permute_row_labels(observations, rng) -> pd.DataFrame:
         return of_seed.row.map(new_label)
 
     # a seed with a single row has no other label to exchange with
-    conditions = observations[~observations.row.map(is_floor)]
+    conditions = observations[~observations.row.map(is_baseline)]
     n_rows = conditions.groupby(["table", "seed"]).row.transform("nunique")
     conditions = conditions[n_rows > 1]
 
@@ -353,7 +353,7 @@ def wrong_verdicts(observations, true_moments, scale, correlations=True) -> dict
     observations : DataFrame
         Values by seed, drawn from that world.
     true_moments : DataFrame
-        True mean of each cell in that world, a row a cell, as of `cell_moments`.
+        True mean of each cell in that world, a row per cell, as of `cell_moments`.
     scale : str
         Name of the scale, such as `laptop`.
     correlations : bool
@@ -408,7 +408,7 @@ def studies(moments, world, scale, n, seed=0) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a study, with the columns `false`, `confirmed`, `hold` and `refuted`, as counted by
+        A row per study, with the columns `false`, `confirmed`, `hold` and `refuted`, as counted by
         `wrong_verdicts`.
     """
     rng = np.random.default_rng(seed)
@@ -439,7 +439,7 @@ def error_rates(counts: pd.DataFrame) -> dict[str, float]:
     Parameters
     ----------
     counts : pd.DataFrame
-        A row a study (`studies`): how many claims are `false` in its world, and `confirmed` of
+        A row per study (`studies`): how many claims are `false` in its world, and `confirmed` of
         these; how many `hold`, and are `refuted` of these.
 
     Returns
@@ -496,7 +496,7 @@ def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
     Parameters
     ----------
     measured : Path
-        File that `benchmarks/placebo.py` writes: a row a paper, corpus and world.
+        File that `benchmarks/placebo.py` writes: a row per paper, corpus and world.
     scale : str
         Name of the scale, such as `laptop`.
 

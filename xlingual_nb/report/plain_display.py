@@ -16,7 +16,7 @@ LONGEST_LINE = 160
 
 
 def plain_text(page: str) -> str:
-    """The words of an HTML page, one line a table row or paragraph, long lines cut.
+    """The words of an HTML page: a line per row of a table (`original | 0.70`) or paragraph.
 
     Parameters
     ----------
@@ -26,13 +26,21 @@ def plain_text(page: str) -> str:
     Returns
     -------
     str
+        Lines longer than `LONGEST_LINE` characters are cut.
     """
     page = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
-    page = re.sub(r"</t[hd]>\s*(?=<t[hd])", " | ", page)
+    page = re.sub(r"</t[hd]>\s*(?=<t[hd])", " | ", page)  # between two cells of a row
     page = re.sub(r"</(tr|p)>|<br */?>", "\n", page)
-    lines = [" ".join(line.split()) for line in unescape(re.sub(r"<[^>]*>", "", page)).splitlines()]
-    cut = [line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + " …" for line in lines]
-    return "\n".join(line for line in cut if line)
+    text = unescape(re.sub(r"<[^>]*>", "", page))  # without all other tags
+
+    lines = []
+    for line in text.splitlines():
+        line = " ".join(line.split())
+        if len(line) > LONGEST_LINE:
+            line = line[:LONGEST_LINE] + " …"
+        if line:
+            lines.append(line)
+    return "\n".join(lines)
 
 # %% ../../nbs/lib/8110_plain_display.ipynb #8110cd05
 class HTML(display.HTML):

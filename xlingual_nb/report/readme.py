@@ -19,7 +19,7 @@ import pandas as pd
 from ..errors import InputError
 from ..papers.published import PAPERS
 from . import tables, verdicts
-from .answer_blocks import Finding, finding_text, score_text, wrapped
+from .answer_blocks import Finding, finding_text, wrapped
 from .answers import reference_verdicts, write_cell
 from .checkout import repository
 from xlingual_nb.report.confirmation_outcomes import (
@@ -29,12 +29,14 @@ from xlingual_nb.report.confirmation_outcomes import (
     confirmation_scores,
 )
 from .reference_results import kept_study
+from .scores import score_text
 from .terminal import column_lines
 from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160ba63
+# what `make reproduce` runs: a notebook, and rows and seeds that the Makefile names
 LABORATORY = "07_laboratory"
-FIRST_ROWS = ("0", "3", "8", "18", "19")  # ROWS and SEEDS of the Makefile
+FIRST_ROWS = ("0", "3", "8", "18", "19")
 FIRST_SEEDS = 3
 
 
@@ -49,7 +51,7 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
         `nbs/readme.toml`, parsed: `finding` is a list of dicts with the fields of `Finding`, such
         as `{"claim": "D-original", "says": ..., "effect": ...}`.
     frames : dict
-        {scale: verdict table}; a verdict table has a row a claim and corpus.
+        {scale: verdict table}; a verdict table has a row per claim and corpus.
 
     Returns
     -------
@@ -133,8 +135,8 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     Parameters
     ----------
     scores : DataFrame
-        From `report.confirmation_outcomes.confirmation_scores`: a row a paper and corpus, with the
-        number `planned` and, under the name of each of `OUTCOMES`, how many came out so.
+        From `report.confirmation_outcomes.confirmation_scores`: a row per paper and corpus, with
+        the number `planned` and, under the name of each of `OUTCOMES`, how many came out so.
 
     Returns
     -------
@@ -142,9 +144,11 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     """
     totals = scores.drop(columns=["paper", "corpus"]).sum()
     n_run = totals.planned - totals[NOT_RUN]
-    seen_outcomes = [name for name in OUTCOMES if name != NOT_RUN and totals[name]]
-    outcomes = ", ".join(f"{totals[name]} {name}" for name in seen_outcomes)
-    so_far = f"{n_run} of them run: {outcomes}" if n_run else "none run yet"
+    so_far = "none run yet"
+    if n_run:
+        seen_outcomes = [name for name in OUTCOMES if name != NOT_RUN and totals[name]]
+        counts = ", ".join(f"{totals[name]} {name}" for name in seen_outcomes)
+        so_far = f"{n_run} of them run: {counts}"
     return (
         f"These verdicts are exploratory; {totals.planned} are planned on fresh seeds, by tests "
         f"fixed beforehand (`xlingual confirm`), {so_far}."
@@ -158,8 +162,8 @@ def placebo_sentence(measured: Path) -> str:
     Parameters
     ----------
     measured : Path
-        File of `benchmarks/placebo.py`: a row a paper, corpus and made-up world, with the rates of
-        studies in which a claim is wrongly `confirmed` or `refuted`, and the ends of their 95 %
+        File of `benchmarks/placebo.py`: a row per paper, corpus and made-up world, with the rates
+        of studies in which a claim is wrongly `confirmed` or `refuted`, and the ends of their 95 %
         intervals (`confirmed_low`, `confirmed_high`, ...).
 
     Returns
@@ -189,7 +193,7 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     Parameters
     ----------
     frames : dict
-        {scale: verdict table}; a verdict table has a row a claim and corpus.
+        {scale: verdict table}; a verdict table has a row per claim and corpus.
     root : Path
         Root of the repository.
 
@@ -201,7 +205,7 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     links = "[Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb)."
     decided = f"{score_text(frames)} {links}"
 
-    # how many models a decided claim of a paper rests on, at the scale that most were run at
+    # how many models (of the smallest group compared) a decided claim of a paper rests on
     frame = frames["laptop"]
     is_of_paper = verdicts.source_of_claims(frame) == PAPERS
     n_seeds = frame[is_of_paper & frame.verdict.isin(verdicts.DECIDED)].n_seeds
@@ -216,29 +220,31 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     return wrapped(f"{decided} {seeds} {placebo} {confirmation}")
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d03f
-VALUES = "●"
-ORDERING = "◐"
-MISSING = "○"
+# marks of how a published table or figure is reproduced
+VALUES = "●"  # with the published values beside ours
+ORDERING = "◐"  # as an ordering or a picture: the paper prints no number
+MISSING = "○"  # not yet
 
 
-def covered(place: str, root: Path) -> str:
-    """The mark that says how a published table or figure is covered.
+def covered(our_table: str, root: Path) -> str:
+    """The mark of how a published table or figure is reproduced here.
 
     Parameters
     ----------
-    place : str
-        Our table, such as `01_overlap/table1`; empty for a picture without numbers.
+    our_table : str
+        Our result table of it, such as `01_overlap/table1`; empty where only a picture is drawn.
     root : Path
         Root of the repository.
 
     Returns
     -------
     str
-        `VALUES`, `ORDERING` or `MISSING`.
+        `VALUES` if a published value stands beside ours at any scale, `ORDERING` if none does, or
+        `MISSING` where the table was not run.
     """
-    if not place:
+    if not our_table:
         return ORDERING
-    paths = list((root / "results").glob(f"*/{place}.csv"))
+    paths = list((root / "results").glob(f"*/{our_table}.csv"))  # results/SCALE/NOTEBOOK/TABLE.csv
     if not paths:
         return MISSING
     has_values = any(tables.read(path).published.notna().any() for path in paths)
@@ -259,7 +265,7 @@ def coverage_block(template: dict, root: Path) -> str:
     Returns
     -------
     str
-        A markdown table with a line a paper, and the legend.
+        A markdown table with a line per paper, and the legend.
     """
     lines = []
     counts = dict.fromkeys((VALUES, ORDERING, MISSING), 0)
@@ -286,7 +292,8 @@ BINDER = "https://mybinder.org"
 
 
 def repository_address(root: Path) -> str:
-    """The address of the repository, `git_url` of `settings.ini`; empty where none is set.
+    """The address of the repository, `git_url` of `settings.ini`; empty where none is set, or only
+    the placeholder `https://example.org/...`.
 
     Parameters
     ----------
@@ -304,7 +311,8 @@ def repository_address(root: Path) -> str:
 
 
 def badges_block(address: str) -> str:
-    """Badges of the tests, the documentation site, and of Colab and Binder, which open notebook 00.
+    """Badges for the top of README: tests, documentation site, and Colab and Binder, which open
+    notebook 00.
 
     Parameters
     ----------
@@ -314,13 +322,13 @@ def badges_block(address: str) -> str:
     Returns
     -------
     str
-        Markdown, a badge a line; empty where the repository is not on the code host.
+        Markdown, one badge per line; empty where the repository is not on the code host.
     """
     if not address.startswith(CODE_HOST):
         return ""
     owner, name = address.removeprefix(CODE_HOST).split("/")[:2]
 
-    # badges of the code host's own workflows, `tests.yml` and `site.yml`
+    # of the code host's workflows: {`tests` of `tests.yml`: where the badge leads}
     workflows = f"{address}/actions/workflows"
     site = f"https://{owner.lower()}.github.io/{name}/"
     targets = {"tests": f"{workflows}/tests.yml", "site": site}
@@ -336,7 +344,7 @@ def badges_block(address: str) -> str:
 
 
 def citation(root: Path) -> str:
-    """How to cite: README's entry for BibTeX.
+    """A section on how to cite, with README's entry for BibTeX.
 
     Parameters
     ----------
@@ -353,14 +361,13 @@ def citation(root: Path) -> str:
     entry = re.search(r"```bibtex\n.*?\n```", text, re.S)
     if not entry:
         return ""
-    asked = "Please cite the papers whose experiments you use, and this repository:"
-    return f"## How to cite\n\n{asked}\n\n{entry[0]}"
+    request = "Please cite the papers whose experiments you use, and this repository:"
+    return f"## How to cite\n\n{request}\n\n{entry[0]}"
 
 
 def refresh_mirror(root: Path | None = None) -> list[Path]:
-    """Copy the repository's address from `settings.ini` to `pyproject.toml`.
-
-    nbdev 3 reads `pyproject.toml`; `settings.ini` is the one place that is edited.
+    """Copy the repository's address from `settings.ini`, where it is edited, to `pyproject.toml`,
+    from which nbdev 3 reads it.
 
     Parameters
     ----------
@@ -379,6 +386,7 @@ def refresh_mirror(root: Path | None = None) -> list[Path]:
 
     path = root / "pyproject.toml"
     old_text = path.read_text(encoding="utf-8")
+    # by a function: a backslash of the address is no escape then
     new_text = re.sub(r"^git_url = .*$", lambda _: line, old_text, flags=re.M)
     if new_text == old_text:
         return []
@@ -387,14 +395,16 @@ def refresh_mirror(root: Path | None = None) -> list[Path]:
 
 
 def replace_block(text: str, name: str, content: str) -> str:
-    """Replace the text between the marks of a block.
+    """A text with other content between the comments that mark a block.
 
     Parameters
     ----------
     text : str
+        Markdown, such as README.md.
     name : str
-        Of the block: it stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+        Name of the block: it stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
     content : str
+        New content of the block.
 
     Returns
     -------
@@ -411,6 +421,7 @@ def replace_block(text: str, name: str, content: str) -> str:
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.S)
     if not pattern.search(text):
         raise InputError(f"README.md: the marks {begin} and {end} are missing")
+    # by a function: a backslash of the content is no escape then
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
 
 
@@ -447,12 +458,12 @@ def readme_text(text: str, root: Path) -> str:
 
 
 def refresh_map(root: Path | None = None) -> list[Path]:
-    """Write the table of notebooks that notebook 00 ends in, into its cell tagged `map`.
+    """Write the table of all notebooks into notebook 00, into its cell tagged `map`.
 
     Parameters
     ----------
     root : Path, optional
-        Of the repository; of this one by default.
+        Root of the repository; by default this one's.
 
     Returns
     -------

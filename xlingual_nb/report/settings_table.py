@@ -56,7 +56,7 @@ SETTING_NAMES = {
 
 
 def setting_name(key: str) -> str:
-    """Display name of a field of the settings.
+    """Display name of a field of the settings: `clip` is `gradient norm at most`.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def step_of(row: NamedTuple) -> int | None:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A result table of a study, a CSV file: means over seeds, a row a number.
+    """A result table of a study, a CSV file: means over seeds, a row per number.
 
     Attributes
     ----------

@@ -228,7 +228,7 @@ def faults_note(faults: list[str]) -> str:
     Parameters
     ----------
     faults : list[str]
-        What is missing or damaged, a sentence each.
+        What is missing or damaged, a sentence each, which begins with the file's name.
 
     Returns
     -------
@@ -249,7 +249,7 @@ def missing_page(faults: list[str]) -> str:
     Parameters
     ----------
     faults : list[str]
-        What is missing or damaged, a sentence each.
+        What is missing or damaged, a sentence each, which begins with the file's name.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
     study : Study
         Verdicts, tables and figures of a study, read from its folder.
     faults : list[str]
-        What is missing or damaged, a sentence each.
+        What is missing or damaged, a sentence each, which begins with the file's name.
 
     Returns
     -------
@@ -506,7 +506,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
     str
         Empty where the user has tested no claim.
     """
-    # a row a claim, scale and corpus that the user has tested, with both verdicts
+    # a row per claim, scale and corpus that the user has tested, with both verdicts
     keys = ["claim", "scale", "corpus"]
     tested = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
     reference_verdicts = reference.verdicts[[*keys, "verdict"]]
@@ -575,7 +575,7 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
     reference : Study
         Reference results of the project.
     faults : list[str]
-        What is missing or damaged, a sentence each.
+        What is missing or damaged, a sentence each, which begins with the file's name.
 
     Returns
     -------
@@ -622,7 +622,7 @@ def user_pages(study: Study, reference: Study, faults: list[str]) -> dict[str, s
     reference : Study
         Reference results of the project.
     faults : list[str]
-        What is missing or damaged, a sentence each.
+        What is missing or damaged, a sentence each, which begins with the file's name.
 
     Returns
     -------

@@ -26,22 +26,24 @@ from xlingual_nb.report.confirmation import (
     confirmatory_tables,
     confirmed_values,
 )
-from .reference_results import Kept, current_grid
+from .reference_results import ReferenceResults, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id
 from ..runs.stages import declared_stages
 
 # %% ../../nbs/lib/8150_spec_index.ipynb #c7d5898c
-SHORT = 12  # characters of a run id
+SHORT = 12  # characters of a short run id
 INDEX = "results/specs.jsonl"
 
 
 def json_text(value) -> str:
-    """Plain values as the JSON that a run id is hashed from (`runs.spec.canonical`).
+    """Plain values as the JSON that a run id is hashed from (`runs.spec.canonical`): without blanks,
+    names sorted.
 
     Parameters
     ----------
     value : dict, list, str, int, float, bool or None
+        Plain values.
 
     Returns
     -------
@@ -65,8 +67,8 @@ def index_entry(spec) -> dict:
         that is read is replaced by its short id; and `data`, {name: digest} of the files that the
         run reads itself, if any.
     """
-    inputs = parents(spec)
-    short_ids = {canonical(parent): run_id(parent)[:SHORT] for parent in inputs}
+    inputs = parents(spec)  # specs of the runs that it reads
+    short_id_of_text = {canonical(parent): run_id(parent)[:SHORT] for parent in inputs}
     stages = {parent.stage for parent in inputs}
 
     def with_ids(value):
@@ -75,9 +77,9 @@ def index_entry(spec) -> dict:
             return [with_ids(member) for member in value]
         if not isinstance(value, dict):
             return value
-        # `is` is the class of a part: where it is a stage's name, the part may be the spec of a run
+        # `is` names the class of a part: where that is a stage, the part may be the spec of a run
         if value["is"] in stages:
-            short = short_ids.get(json_text(value))
+            short = short_id_of_text.get(json_text(value))
             if short:
                 return {"run": short}
         return {name: with_ids(member) for name, member in value.items()}
@@ -100,11 +102,11 @@ def index_entries(specs: Iterable) -> dict[str, dict]:
     Returns
     -------
     dict
-        {short id: entry}.
+        {short id: entry}, each entry as of `index_entry`.
     """
     entries = {}
     pending = list(specs)
-    with one_look():
+    with one_look():  # each file of data is read once
         while pending:
             spec = pending.pop()
             short = run_id(spec)[:SHORT]
@@ -121,7 +123,7 @@ class SpecIndex:
     Parameters
     ----------
     entries : dict
-        As of `index_entries`.
+        {short id: entry}, as of `index_entries`.
     """
 
     entries: dict[str, dict]
@@ -183,7 +185,7 @@ class SpecIndex:
                     collect(member)
 
         collect(self.entries[short]["spec"])
-        return list(dict.fromkeys(inputs))
+        return list(dict.fromkeys(inputs))  # each once
 
     def ancestors(self, shorts: Iterable[str]) -> list[str]:
         """Runs and all runs that they read, directly or not, in topological order.
@@ -198,9 +200,10 @@ class SpecIndex:
         list of str
             Short ids, each after those that it reads.
         """
-        order = {}  # an ordered set
+        order = {}  # short ids as keys: an ordered set
 
         def add(short):
+            """Add a run after all runs that it reads."""
             if short not in order:
                 for parent in self.inputs(short):
                     add(parent)
@@ -226,6 +229,7 @@ class SpecIndex:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
+        """Results of `text` so far, by short id."""
         return {}
 
     def text(self, short: str) -> str:
@@ -294,7 +298,7 @@ class SpecIndex:
         return dict(sorted(digests.items()))
 
     def run_id(self, short: str) -> str:
-        """The complete run id, computed from the index.
+        """The complete run id: the SHA-256 of the run's spec and of the digests of the data read.
 
         Parameters
         ----------
@@ -312,6 +316,7 @@ class SpecIndex:
 # %% ../../nbs/lib/8150_spec_index.ipynb #b0212186
 @cache
 def _entries(path: Path, modified: int) -> dict[str, dict]:
+    """Entries of an index file by short id; `modified`, its time, is only for the cache."""
     lines = path.read_text(encoding="utf-8").splitlines()
     entries = {}
     for line in lines:
@@ -343,17 +348,18 @@ def read_index(root: Path) -> SpecIndex:
 
 
 @cache
-def _citations(files: tuple) -> pd.DataFrame:
-    frames = [
-        tables.read_seeds(path).assign(scale=path.parent.parent.name, notebook=path.parent.name)
-        for path, _ in files
-    ]
+def _values_of(files: tuple) -> pd.DataFrame:
+    """Values by seed of files, each given with its time of change, which is only for the cache."""
+    frames = []
+    for path, _ in files:  # results/SCALE/NOTEBOOK/seeds.csv
+        frame = tables.read_seeds(path)
+        frames.append(frame.assign(scale=path.parent.parent.name, notebook=path.parent.name))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(run=frame.run_id.str[:SHORT])
 
 
 def reference_values(root: Path) -> pd.DataFrame:
-    """All reference values, one row a seed.
+    """All reference values by seed, of all notebooks and scales.
 
     Parameters
     ----------
@@ -372,7 +378,7 @@ def reference_values(root: Path) -> pd.DataFrame:
     """
     paths = sorted((Path(root) / "results").glob("*/*/seeds.csv"))
     require(paths, f"{Path(root) / 'results'} holds no values by seed: get them back with git")
-    return _citations(tuple((path, path.stat().st_mtime_ns) for path in paths))
+    return _values_of(tuple((path, path.stat().st_mtime_ns) for path in paths))
 
 
 def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
@@ -418,21 +424,24 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     InputError
         If the corpus is not in the data folder.
     """
-    study = Kept(notebook=notebook, scale=scale, root=Path(root)).tables()
-    with one_look():
-        cells = current_grid(notebook, scale, study[study.corpus == corpus])
+    reference_tables = ReferenceResults(notebook, scale, Path(root)).tables()
+    of_corpus = reference_tables[reference_tables.corpus == corpus]
+    with one_look():  # each file of data is read once
+        cells = current_grid(notebook, scale, of_corpus)
         return {run_id(spec)[:SHORT]: spec for spec in unique_runs(cells)}
 
 
 def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
-    """The index entries of all runs behind the values on fresh seeds (`report.confirmation`).
+    """The index entries of all runs behind the values on fresh seeds, on which verdicts are tested
+    once more (`report.confirmation`).
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     earlier : SpecIndex
-        Used as it is if it has all of these runs; else the entries come from today's grids.
+        The index as it was: its entries are taken if it has all of these runs; else they come from
+        today's grids.
 
     Returns
     -------
@@ -498,9 +507,11 @@ def study_entries(
         f"({without_spec[:1]}): set XLINGUAL_DATA, or make these results again",
     )
 
+    # from today's grid, and the others from the earlier index
     today = index_entries(specs[short] for short in sorted(runs & set(specs)))
-    known_before = earlier.ancestors(sorted(runs - set(specs)))
-    return today, {short: earlier.entries[short] for short in known_before}
+    other_runs = earlier.ancestors(sorted(runs - set(specs)))
+    before = {short: earlier.entries[short] for short in other_runs}
+    return today, before
 
 
 def write_index(root: Path, tell=print) -> Path:
@@ -535,7 +546,7 @@ def write_index(root: Path, tell=print) -> Path:
         today |= from_grid
         before |= from_index
 
-    # one JSON object a line, in the order of the ids; today's entry wins over the earlier one
+    # one JSON object per line, in the order of the ids; today's entry wins over the earlier one
     entries = before | today | confirmatory_entries(root, earlier)
     lines = []
     for short, entry in entries.items():
@@ -565,7 +576,7 @@ def restored_spec(index: SpecIndex, short: str):
     InputError
         If the spec does not fit today's code, or the data here have other digests.
     """
-    # a stage is declared, with the class of its specs, where its module is imported
+    # importing a module declares its stages, each with the class of its specs: import them all
     package = import_module("xlingual_nb.experiments")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

@@ -27,7 +27,7 @@ from .notebooks import resolve
 from .plain_display import HTML
 from .reference_results import output_folders, write_results
 from xlingual_nb.report.reusable_values import (
-    PERSONAL,
+    USER_PARAMETERS,
     collect_values,
     missing_entries,
     reusable_values,
@@ -37,7 +37,7 @@ from .settings_table import settings_table
 
 # %% ../../nbs/lib/8140_study_run.ipynb #8140cd03
 class StudyRun:
-    """The study of a notebook, with the parameters that the notebook has.
+    """The study of a notebook: makes its runs, collects their values, and writes and shows results.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class StudyRun:
     namespace : dict
         `globals()` of the notebook, where its parameters are.
     entries : list[TableEntry]
-        The numbers that the study asks for.
+        The numbers that the study asks for: row, column and seed, each with its runs.
     label : str
         Name of the corpus in results and file names.
 
@@ -78,7 +78,8 @@ class StudyRun:
         self.makes_missing = values.get("make_missing", True)
 
         # a study with other languages, texts or readings of a recipe replaces no reference results
-        is_user_study = any(values[name] != defaults[name] for name in PERSONAL if name in defaults)
+        personal = [name for name in USER_PARAMETERS if name in defaults]
+        is_user_study = any(values[name] != defaults[name] for name in personal)
         self.folders = output_folders(
             notebook,
             self.scale,
@@ -96,12 +97,12 @@ class StudyRun:
         self.missing = missing_entries(self.entries, self.reused)
 
     def show_plan(self, settings=None, note: str = "") -> HTML | str:
-        """Show scale, corpus and settings; the cost of what is missing, as a table.
+        """Print scale and corpus, show settings, and return the cost of what is missing as a table.
 
         Parameters
         ----------
         settings : object, optional
-            Records of settings (`settings_table`).
+            Settings of the study, as a dict of dataclasses (`settings_table`).
         note : str, optional
             Goes on after the name of the corpus.
         """
@@ -125,8 +126,9 @@ class StudyRun:
             return
         entries = self.missing if entries is None else list(entries)
         if entries:
-            is_patient = self.scale != "smoke"
-            make_missing_runs(entries, self.store, stack, self.device, patient=is_patient)
+            # in processes of their own, which do not pay for the seconds of scale `smoke`
+            uses_processes = self.scale != "smoke"
+            make_missing_runs(entries, self.store, stack, self.device, patient=uses_processes)
 
     def collect(self) -> pd.DataFrame:
         """Values by seed of what is there; shows how much is missing."""
@@ -168,7 +170,8 @@ class StudyRun:
         recorded : iterable of str, optional
             Notebooks whose values by seed the claims need as well.
         reading : str, optional
-            Ends the names of the files of another reading.
+            End of the files' names where a recipe is read in another way than by default, such as
+            `-released` for that of the paper's code.
         """
         self.judged = write_results(
             observations, self.folders, claims, recorded=recorded, reading=reading

@@ -23,17 +23,20 @@ def notebook_claims(
 ) -> tuple[list[published.Claim], tuple[str, ...]]:
     """The claims that an experiment is about, and the notebooks whose values they need as well.
 
+    The experiment's module has a function `belongs_here` that picks its claims, and may name the
+    papers that they are of (`PAPERS`) and further notebooks (`RELATED_NOTEBOOKS`).
+
     Parameters
     ----------
     notebook : str
         File name of the notebook, without suffix.
     papers : Iterable[str]
-        Papers that it has values of; a module may name its `PAPERS` itself.
+        Papers that it has values of, where its module names none.
 
     Returns
     -------
     claims : list of Claim
-        Those for which the experiment's module says `belongs_here`.
+        Empty where the notebook has no such module.
     related : tuple of str
         The other notebooks whose values they need.
     """
@@ -78,22 +81,28 @@ def study_variances(seeds) -> dict[tuple[str, str], dict]:
     dict
         {(paper, corpus): variances}, as of `tables.typical_variances`.
     """
-    cell = ["paper", "corpus", "table", "row", "column", "seed", "step"]
-    parts = seeds.drop_duplicates(cell).groupby(["paper", "corpus"])
-    return {key: tables.typical_variances(part) for key, part in parts}
+    labels = ["paper", "corpus", "table", "row", "column", "seed", "step"]
+    by_study = seeds.drop_duplicates(labels).groupby(["paper", "corpus"])
+    return {study: tables.typical_variances(part) for study, part in by_study}
 
 
 def value_files(home: Path, notebook: str = "", reading: str = "") -> dict[str, Path]:
-    """The files of values by seed under `<results>/<scale>`, by notebook.
+    """The files of values by seed of all notebooks at a scale.
 
     Parameters
     ----------
     home : Path
-        The folder of the scale.
+        The folder of the scale, such as `results/laptop`.
     notebook : str, optional
-        One that comes first, whether it has written its file or not.
+        A notebook that comes first, whether it has written its file or not.
     reading : str
-        Ends the name of that notebook's file.
+        End of the name of that notebook's file, where a recipe is read in another way than by
+        default: `-released` is `seeds-released.csv`.
+
+    Returns
+    -------
+    dict[str, Path]
+        {notebook: file}.
     """
     files = {path.parent.name: path for path in sorted(Path(home).glob("*/seeds.csv"))}
     if not notebook:
@@ -108,7 +117,7 @@ def examined_claims(
     """The results of the tests of all claims of a study, by notebook, before the correction for
     many claims.
 
-    A study is what all notebooks have written at one scale; a claim is examined once a corpus.
+    A study is what all notebooks have written at one scale; a claim is examined once per corpus.
 
     Parameters
     ----------
@@ -138,14 +147,15 @@ def examined_claims(
     seen = set()  # {(claim, corpus)}: the first notebook that has a claim's values examines it
     for name, seeds in seeds_by_notebook.items():
         if name == notebook:
-            claims_here, needed = list(claims), related
+            claims_here = list(claims)
+            needed = related
         else:
             claims_here, needed = notebook_claims(name, seeds.paper.unique())
         if not claims_here:
             continue
 
-        # with the values of other notebooks that these claims compare
-        # these lie in files of the same name, in the other notebooks' folders
+        # with the values of other notebooks that these claims compare, which lie in files of the
+        # same name in those notebooks' folders
         needed_files = [Path(home, other, files[name].name) for other in needed]
         needed_seeds = [tables.read_seeds(path) for path in needed_files if path.is_file()]
         values = pd.concat([seeds, *needed_seeds])
@@ -160,17 +170,25 @@ def examined_claims(
 
 
 def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.DataFrame:
-    """The verdicts on all claims of a study, corrected together.
+    """The verdicts on all claims of a study (what all notebooks have written at one scale), their p
+    values corrected together.
 
     Parameters
     ----------
-    home, notebook, claims, related, reading
-        As of `examined_claims`.
+    home : Path
+        Results of the scale, such as `results/laptop`.
+    notebook : str
+        A notebook whose claims are given here, and not looked up in its module.
+    claims, related
+        Its claims, and the other notebooks whose values they need.
+    reading : str
+        End of the names of its files, such as `-released`, where a paper's recipe is read in another
+        way than by default.
 
     Returns
     -------
     DataFrame
-        Columns `verdicts.COLUMNS`: a row a claim and corpus that its notebook has values on.
+        Columns `verdicts.COLUMNS`: a row per claim and corpus that its notebook has values on.
     """
     examined = examined_claims(home, notebook, claims, related, reading)
     return verdicts.judge(list(chain.from_iterable(examined.values())))

@@ -19,28 +19,31 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/8130_terminal.ipynb #b0463bf2
 def line_of(error: BaseException) -> str:
-    """An error as one line; its type is left out if the message was written for the user.
+    """An error as one line: `ValueError: ...`, or the message alone if it was written for the user.
 
     Parameters
     ----------
     error : BaseException
+        The error.
 
     Returns
     -------
     str
     """
-    text = " ".join(str(error).split()) or type(error).__name__
-    is_ours = isinstance(error, InputError) or type(error).__name__ == "NotebookError"
-    return text if is_ours else f"{type(error).__name__}: {text}"
+    type_name = type(error).__name__
+    text = " ".join(str(error).split()) or type_name
+    # NotebookError by its name: importing its module takes time
+    is_for_user = isinstance(error, InputError) or type_name == "NotebookError"
+    return text if is_for_user else f"{type_name}: {text}"
 
 # %% ../../nbs/lib/8130_terminal.ipynb #c0e61cbc
 def interrupted_message(command: str = "") -> str:
-    """The message after a command was interrupted.
+    """The message after a command was interrupted (Ctrl-C).
 
     Parameters
     ----------
     command : str
-        Of `xlingual`.
+        Name of the command of `xlingual`, such as `run`.
 
     Returns
     -------
@@ -54,7 +57,7 @@ def interrupted_message(command: str = "") -> str:
     )
 
 # %% ../../nbs/lib/8130_terminal.ipynb #3f44cb4d
-UsageError = typer.BadParameter.__base__  # of click, or of the copy of click inside Typer
+UsageError = typer.BadParameter.__base__  # click's, or that of the copy of click inside Typer
 
 
 def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
@@ -63,29 +66,34 @@ def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
     Parameters
     ----------
     error : BaseException
+        The error.
     command : str
-        Of `xlingual`.
+        Name of the command of `xlingual`, such as `run`.
 
     Returns
     -------
-    int
+    code : int
         130 if interrupted, 2 for a user's error, 1 for any other.
-    str
+    message : str
+        One line.
     """
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return 130, interrupted_message(command)
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError):  # a wrong option or argument
         command_path = error.ctx.command_path if error.ctx else "xlingual"
         return 2, f"{error.format_message()} ({command_path} --help)"
-    return 2 if isinstance(error, InputError) else 1, line_of(error)
+    code = 2 if isinstance(error, InputError) else 1
+    return code, line_of(error)
 
 # %% ../../nbs/lib/8130_terminal.ipynb #861f1806
 def settle(*streams) -> None:
-    """Have streams write ? for characters that they cannot encode.
+    """Prepare a command's process: streams write ? for characters that they cannot encode, and the
+    working folder is there.
 
     Parameters
     ----------
     *streams : TextIO
+        Such as `sys.stdout`.
 
     Raises
     ------
@@ -102,30 +110,37 @@ def settle(*streams) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #2b50cde3
 def print_table(frame, empty: str = "nothing") -> None:
-    """Print a data frame as plain columns, complete.
+    """Print a data frame as plain columns, with all rows and nothing cut.
 
     Parameters
     ----------
     frame : DataFrame
+        The table.
     empty : str
         Printed in its place if it has no rows.
     """
-    print(frame.to_string(index=False, na_rep="", max_colwidth=None) if len(frame) else empty)
+    if len(frame):
+        print(frame.to_string(index=False, na_rep="", max_colwidth=None))
+    else:
+        print(empty)
 
 
 def rows_of(frame) -> list[dict]:
-    """The rows of a data frame as plain values, None for what is missing.
+    """The rows of a data frame as dicts of plain values for JSON, None for what is missing.
 
     Parameters
     ----------
     frame : DataFrame
+        The table.
 
     Returns
     -------
     list of dict
+        Such as `[{"run_id": "029728cc7638", "seconds": 1.5}]`.
     """
 
     def plain_value(value):
+        """A number of NumPy as one of Python."""
         return value.item() if hasattr(value, "item") else value
 
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
@@ -138,36 +153,42 @@ def print_json(content) -> None:
     Parameters
     ----------
     content : dict or list
+        Plain values.
     """
     print(json.dumps(content, indent=1, ensure_ascii=False))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #81300020
 def bar_lines(frame, width: int = 40) -> list[str]:
-    """A bar chart of one column of a result table in characters, a line a row: label, a bar with a
-    `|` at the published value, and the numbers.
+    """A bar chart of one column of a result table in characters, a line per row: label, a bar with
+    a `|` at the published value, and the numbers.
 
     Parameters
     ----------
     frame : DataFrame
-        Rows of one column of a table, tidy (`report.tables`).
+        Rows of one column of a result table: `row`, `value`, `sd`, `n_seeds` and `published`.
     width : int
         Characters of the longest bar.
+
+    Returns
+    -------
+    list of str
+        Such as `  0 original ██████  |  0.50 ± 0.02 (n = 5), published 0.70`.
     """
-    highest = max(frame.value.max(), frame.published.max(), 1e-9)
+    highest = max(frame.value.max(), frame.published.max(), 1e-9)  # never 0, by which is divided
     label_width = max(map(len, frame.row))
 
     lines = []
-    for entry in frame.itertuples():
-        n_filled = round(max(entry.value, 0) / highest * width)
+    for row in frame.itertuples():
+        n_filled = round(max(row.value, 0) / highest * width)
         # one character more than the longest bar: the mark of the highest value stands there
         bar = list(("█" * n_filled).ljust(width + 1))
-        numbers = f"{entry.value:.2f}"
-        if entry.n_seeds > 1:
-            numbers += f" ± {entry.sd:.2f} (n = {entry.n_seeds})"
-        if not isnan(entry.published):
-            bar[round(entry.published / highest * width)] = "|"
-            numbers += f", published {entry.published:.2f}"
-        lines.append(f"  {entry.row:<{label_width}} {''.join(bar)} {numbers}")
+        numbers = f"{row.value:.2f}"
+        if row.n_seeds > 1:
+            numbers += f" ± {row.sd:.2f} (n = {row.n_seeds})"
+        if not isnan(row.published):
+            bar[round(row.published / highest * width)] = "|"
+            numbers += f", published {row.published:.2f}"
+        lines.append(f"  {row.row:<{label_width}} {''.join(bar)} {numbers}")
     return lines
 
 
@@ -179,10 +200,12 @@ def column_lines(frame, notebook: str, scale: str) -> list[str]:
     frame : DataFrame
         Rows of a result table.
     notebook, scale : str
+        Names for the headings.
 
     Returns
     -------
     list of str
+        Lines of text.
     """
     remark = ": smoke is no result" if scale == "smoke" else ""
     lines = []
@@ -193,7 +216,7 @@ def column_lines(frame, notebook: str, scale: str) -> list[str]:
 
 
 def print_results(notebook: str, scale: str, table: str, column: str) -> None:
-    """Print one measure of a user's table as bars, one block a corpus.
+    """Print one measure of a user's result table as bars, one block per corpus.
 
     Parameters
     ----------
@@ -220,18 +243,24 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
         number = notebook.partition("_")[0]
         raise InputError(f"{path} is not there: xlingual run {number} --scale {scale}")
 
-    # a table is long: a line an entry, with the name of its measure in `column`
-    values = tables.read(path)
-    measures = values["column"].unique()
+    # the file is long: a line per number, with the name of its measure in `column`
+    table_lines = tables.read(path)
+    measures = table_lines["column"].unique()
     if column not in measures:
         raise InputError(f"{path} has no column {column!r}: {', '.join(measures)}")
-    lines = column_lines(values[values["column"] == column], notebook, scale)
-    print("\n".join(lines))
+    of_measure = table_lines[table_lines["column"] == column]
+    print("\n".join(column_lines(of_measure, notebook, scale)))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #e7cd7189
 def listing() -> dict:
     """What `xlingual list` shows: experiments with the scales that they were run at, papers with
     their tables and number of claims, and files of results.
+
+    Returns
+    -------
+    dict
+        `experiments`, a list of dicts of `name`, `title`, `about` and `run_at`; `papers`, likewise
+        of `paper`, `claims` and `tables`; `results`, paths.
     """
     from xlingual_nb.papers import published
     from xlingual_nb.report.checkout import YOURS, readable_root
@@ -245,7 +274,8 @@ def listing() -> dict:
     for name, path in experiments().items():
         scales = set()
         for folder in folders:
-            scales |= {copy.parents[1].name for copy in folder.glob(f"*/{name}/{name}.ipynb")}
+            for executed in folder.glob(f"*/{name}/{name}.ipynb"):
+                scales.add(executed.parents[1].name)
         title, about = heading(path)
         notebooks.append(dict(name=name, title=title, about=about, run_at=sorted(scales)))
 
@@ -266,15 +296,18 @@ def print_listing(content: dict) -> None:
     Parameters
     ----------
     content : dict
-        From `listing`.
+        Lists `experiments`, `papers` and `results`, as of `listing`.
     """
     print("Experiments (xlingual run NAME --scale SCALE; xlingual list NAME shows the parameters)")
-    for e in content["experiments"]:
-        runs = f"  [run at: {', '.join(e['run_at'])}]" if e["run_at"] else ""
-        print(f"  {e['name']:<18} {': '.join((e['title'], e['about']))}{runs}")
+    for experiment in content["experiments"]:
+        scales = ", ".join(experiment["run_at"])
+        run_at = f"  [run at: {scales}]" if scales else ""
+        about = f"{experiment['title']}: {experiment['about']}"
+        print(f"  {experiment['name']:<18} {about}{run_at}")
     print("Papers")
-    for p in content["papers"]:
-        print(f"  {p['paper']:<18} {p['claims']} claims; {', '.join(p['tables'])}")
+    for paper in content["papers"]:
+        tables = ", ".join(paper["tables"])
+        print(f"  {paper['paper']:<18} {paper['claims']} claims; {tables}")
     print("Results")
     for file in content["results"]:
         print(f"  {file}")
@@ -297,10 +330,11 @@ def parameters_of(name: str) -> dict:
     from xlingual_nb.report.notebooks import heading, resolve
 
     path = resolve(name)
+    title, _ = heading(path)
     rows = []
     for p in parameters(path).values():
         rows.append(dict(name=p.name, kind=p.kind, default=p.default, meaning=p.help))
-    return dict(name=path.stem, title=heading(path)[0], parameters=rows)
+    return dict(name=path.stem, title=title, parameters=rows)
 
 
 def print_parameters(content: dict) -> None:
@@ -309,11 +343,10 @@ def print_parameters(content: dict) -> None:
     Parameters
     ----------
     content : dict
-        From `parameters_of`.
+        `name` and `title` of the notebook, and its `parameters`, as of `parameters_of`.
     """
-    print(
-        f"{content['name']}: {content['title']}\nParameters (xlingual run {content['name']} -p NAME=VALUE)"
-    )
+    print(f"{content['name']}: {content['title']}")
+    print(f"Parameters (xlingual run {content['name']} -p NAME=VALUE)")
     for p in content["parameters"]:
         print(f"  {p['name']:<14} {p['kind']:<6} {p['default']!r:<10} {p['meaning']}")
 
@@ -326,8 +359,9 @@ def check_out(path, option: str = "--out") -> None:
     Parameters
     ----------
     path : Path
+        The file.
     option : str
-        That named it, for the message.
+        Option of the command line that named it, for the message.
 
     Raises
     ------
@@ -357,6 +391,7 @@ def check_figure_out(path) -> None:
     Parameters
     ----------
     path : Path
+        File of the figure.
 
     Raises
     ------
@@ -369,12 +404,14 @@ def check_figure_out(path) -> None:
 
 
 def write_csv(frame, path) -> None:
-    """Write a table that has been printed.
+    """Write a table, which has been printed, as CSV.
 
     Parameters
     ----------
     frame : DataFrame
+        The table.
     path : Path
+        The file.
 
     Raises
     ------
@@ -421,11 +458,12 @@ def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, st
 
 # %% ../../nbs/lib/8130_terminal.ipynb #158073d7
 def short(path: Path) -> str:
-    """A path relative to the working folder if it lies under it.
+    """A path as text, relative to the working folder if it lies under it.
 
     Parameters
     ----------
     path : Path
+        The path.
 
     Returns
     -------
@@ -456,7 +494,7 @@ def check_stage(stage: str, frame) -> None:
     from xlingual_nb import experiments
     from xlingual_nb.runs.stages import declared_stages
 
-    # a stage is declared where its module is imported
+    # importing a module of the experiments declares its stages: import them all
     for module in iter_modules(experiments.__path__):
         import_module(f"{experiments.__name__}.{module.name}")
     stages = sorted({*declared_stages(), *frame.stage} - {""})

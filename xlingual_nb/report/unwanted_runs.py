@@ -25,25 +25,24 @@ from ..runs.store import Store, list_runs
 
 # %% ../../nbs/lib/8180_unwanted_runs.ipynb #8181004
 def corpora_at(scale: str) -> list[str]:
-    """Every corpus that some study has at a scale.
+    """Names of all corpora that some study has at a scale, each once.
 
     Parameters
     ----------
     scale : str
         Name of the scale, such as `laptop`.
     """
-    names = {}
+    names = []
     for study in STUDIES:
-        names |= dict.fromkeys(list_corpora(study, scale))
-    return list(names)
+        names += list_corpora(study, scale)
+    return list(dict.fromkeys(names))
 
 
 def wanted_runs(
     scales: Iterable[str] = tuple(SCALES), seeds: int = 0
 ) -> tuple[set[str], list[str]]:
-    """Ids of the runs that the notebooks want today, with all runs that those read.
-
-    A notebook wants the runs behind the table entries of its grid.
+    """Ids of the runs behind the table entries that the notebooks want today, and of all runs that
+    those read, directly or not.
 
     Parameters
     ----------
@@ -65,13 +64,13 @@ def wanted_runs(
 
     ids = set()
     not_planned = []
-    with one_look():
+    with one_look():  # each file of data is read once
         for (scale, corpus), notebook in product(scales_and_corpora, experiments_with_grid()):
             try:
                 entries = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
                 ids |= set(ancestors_by_id(unique_runs(entries)))
             except InputError as error:
-                # a study need not have every corpus of the others
+                # no fault: a study need not have every corpus of the others
                 if "does not exist" not in str(error):
                     not_planned.append(f"{notebook} ({scale}, {corpus}): {error}")
     return ids, not_planned
@@ -85,12 +84,12 @@ def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
     store : Store
         Store of runs.
     wanted : set of str
-        Run ids, as of `wanted_runs`.
+        Ids of the runs that are wanted, as of `wanted_runs`.
 
     Returns
     -------
     DataFrame
-        Rows of `list_runs`.
+        Rows of `list_runs`: `run_id`, `stage`, `created`, `bytes` and so on.
     """
     frame = list_runs(store)
     is_finished = frame.state == "found"
@@ -120,11 +119,12 @@ def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.D
     values = values[values.scale.isin(list(scales))]
     rows = []
     for (notebook, scale, corpus), study in values.groupby(["notebook", "scale", "corpus"]):
-        runs = set(study.run)
+        runs = set(study.run)  # short ids
         n_unwanted = 0
         reason = ""
         try:
-            n_unwanted = len(runs - set(grid_specs(root, scale, notebook, corpus)))
+            wanted = set(grid_specs(root, scale, notebook, corpus))
+            n_unwanted = len(runs - wanted)
         except InputError as error:
             reason = str(error)
         rows.append((notebook, scale, corpus, len(runs), n_unwanted, reason))

@@ -16,6 +16,7 @@ from ..papers.published import Claim
 
 # %% ../../nbs/lib/8050_verdict_text.ipynb #80502021
 MINUS = "−"
+# {unit of a claim's effect: how it is written}
 UNITS = {
     "score": "{:+.2f}",
     "points": "{:+.1f} points",
@@ -25,7 +26,8 @@ UNITS = {
 
 
 def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
-    """The unit of a claim's effects: what its test says, or points where they are no difference of scores.
+    """The unit of a claim's effects: a ratio, a correlation, or a difference of scores from 0 to 1
+    (`score`) or from 0 to 100 (`points`).
 
     Parameters
     ----------
@@ -39,16 +41,17 @@ def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
     str
         Key of `UNITS`.
     """
-    compare = claim.tests[0].compare
+    compare = claim.tests[0].compare  # "ratio", "correlation" or "difference"
     if compare in UNITS:
         return compare
-    # scores lie in [0, 1]; intervals of few models reach beyond, so that they do not count here
-    size = judged[["effect", "published", "margin"]].abs().max().max()
-    return "points" if size > 1 else "score"
+    # No difference of scores from 0 to 1 exceeds 1. Ends of intervals do not count here: of few
+    # models they lie far out.
+    largest = judged[["effect", "published", "margin"]].abs().max().max()
+    return "points" if largest > 1 else "score"
 
 
 def unit_digits(unit: str) -> str:
-    """Format of a bare number of a unit, such as `.2f`.
+    """Format of a number in a unit, without sign and name: `.1f` of `{:+.1f} points`.
 
     Parameters
     ----------
@@ -59,7 +62,7 @@ def unit_digits(unit: str) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """A number with its sign and unit; empty where there is none.
+    """A number with its sign and unit, such as `−3.2 points`; empty for NaN.
 
     Parameters
     ----------
@@ -68,7 +71,9 @@ def with_unit(value: float, unit: str) -> str:
     unit : str
         Key of `UNITS`.
     """
-    return "" if pd.isna(value) else UNITS[unit].format(value).replace("-", MINUS)
+    if pd.isna(value):
+        return ""
+    return UNITS[unit].format(value).replace("-", MINUS)
 
 
 def with_interval(row, unit: str) -> str:
@@ -89,18 +94,19 @@ def with_interval(row, unit: str) -> str:
 
 # %% ../../nbs/lib/8050_verdict_text.ipynb #2aee117e
 def amendments() -> dict[str, str]:
-    """By claim, when and why its test was changed after results had been seen, and the verdicts
-    before.
+    """When and why tests of claims were changed after results had been seen, and the verdicts
+    before: {id of a claim: "amended 2026-11-27: ... (before: ...)"}, without unchanged claims.
     """
-    notes = {
-        c.id: [f"amended {a.when}: {a.why} (before: {a.before})" for a in c.amended]
-        for c in published.claims()
-    }
-    return {claim: "; ".join(texts) for claim, texts in notes.items() if texts}
+    notes = {}
+    for claim in published.claims():
+        changes = [f"amended {a.when}: {a.why} (before: {a.before})" for a in claim.amended]
+        if changes:
+            notes[claim.id] = "; ".join(changes)
+    return notes
 
 
 def in_digits(x) -> str:
-    """A number to three digits; empty where there is none.
+    """A number to three significant digits; empty for NaN.
 
     Parameters
     ----------
@@ -111,36 +117,43 @@ def in_digits(x) -> str:
 
 
 def shown_power(row) -> str:
-    """Power of a row as text.
+    """Power of the test of an inconclusive claim, if the true effect were the published or the
+    observed one: `0.91 if as published, 0.40 if as observed`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table; a power that is not known is NaN.
     """
-    both = (("published", row.power_published), ("observed", row.power_observed))
-    return ", ".join(f"{p:.2f} if as {name}" for name, p in both if pd.notna(p))
+    texts = []
+    if pd.notna(row.power_published):
+        texts.append(f"{row.power_published:.2f} if as published")
+    if pd.notna(row.power_observed):
+        texts.append(f"{row.power_observed:.2f} if as observed")
+    return ", ".join(texts)
 
 
 def shown_margin(row) -> str:
-    """Test and margin of a row in signs, such as `> 0.05`.
+    """The bound that a claim puts on its effect, such as `> 0.05` or `within ±0.1`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table, with its `test` ("above", "below" or "within") and `margin`.
     """
+    if pd.isna(row.margin):
+        return ""
     signs = dict(above="> ", below="< ", within="within ±")
-    return f"{signs[row.test]}{in_digits(row.margin)}" if pd.notna(row.margin) else ""
+    return f"{signs[row.test]}{in_digits(row.margin)}"
 
 
 def shown_p(row) -> str:
-    """The deciding p of a row, and the side that it is on.
+    """The p of a verdict, and whether it is for or against the claim: `0.012 for`, `<.001 against`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table, with its `p` and `side`, NaN where they are not known.
     """
     if pd.isna(row.p):
         return ""
@@ -149,15 +162,20 @@ def shown_p(row) -> str:
 
 
 def shown_languages(row) -> str:
-    """Effects by language of a row that pools some, and those that carry the verdict.
+    """Of a claim on several languages those that show the effect alone, and the effect in each:
+    `carried by es: es 3.2 (p 0.004); hi 0.1 (p 0.410)`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table.
+        A row of the verdict table; `carried_by` and `by_language` are empty or NaN for others.
     """
-    parts = [row.carried_by and f"carried by {row.carried_by}", row.by_language]
-    return ": ".join(part for part in parts if isinstance(part, str) and part)
+    parts = []
+    if isinstance(row.carried_by, str) and row.carried_by:
+        parts.append(f"carried by {row.carried_by}")
+    if isinstance(row.by_language, str) and row.by_language:
+        parts.append(row.by_language)
+    return ": ".join(parts)
 
 
 def as_text(frame) -> pd.DataFrame:
@@ -166,23 +184,25 @@ def as_text(frame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        A verdict table (`verdicts.COLUMNS`), a row a claim and corpus.
+        A verdict table (`verdicts.COLUMNS`), a row per claim and corpus.
 
     Returns
     -------
     DataFrame
-        Likewise; the note also has the claim's amendments.
+        A row per claim and corpus, with readable titles of columns, such as `effect [95%]` with
+        texts like `0.21 [0.15, 0.27]`; `note` also says how the claim's tests were amended.
     """
-    statements = {c.id: c.says for c in published.claims()}
+    statements = {claim.id: claim.says for claim in published.claims()}
     amended = amendments()
     rows = list(frame.itertuples())
 
     effects = []
     notes = []
-    for r in rows:
-        interval = f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
-        effects.append(in_digits(r.effect) + interval)
-        notes.append("; ".join(filter(None, (r.note, amended.get(r.claim)))))
+    for row in rows:
+        interval = f" [{in_digits(row.low)}, {in_digits(row.high)}]" if pd.notna(row.low) else ""
+        effects.append(in_digits(row.effect) + interval)
+        texts = (row.note, amended.get(row.claim))
+        notes.append("; ".join(text for text in texts if text))
 
     return pd.DataFrame(
         {
@@ -193,13 +213,13 @@ def as_text(frame) -> pd.DataFrame:
             "corpus": frame.corpus,
             "verdict": frame.verdict,
             "effect [95%]": effects,
-            "margin": [shown_margin(r) for r in rows],
-            "p": [shown_p(r) for r in rows],
+            "margin": [shown_margin(row) for row in rows],
+            "p": [shown_p(row) for row in rows],
             "n": frame.n_seeds,
             "published": frame.published.map(in_digits),
-            "power": [shown_power(r) for r in rows],
+            "power": [shown_power(row) for row in rows],
             "above baseline": frame.above_baseline.fillna(""),
-            "by language": [shown_languages(r) for r in rows],
+            "by language": [shown_languages(row) for row in rows],
             "note": notes,
         }
     )

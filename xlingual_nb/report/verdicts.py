@@ -97,7 +97,8 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Result of each test of the claim: effect, its distance from the bounds, spread over seeds.
+        Result of each test of the claim: its effect, how far that is from the bounds that the claim
+        puts on it, and the spread over seeds.
     levels : Levels
         Significance levels that Holm's correction for many claims leaves to this one.
 
@@ -108,29 +109,33 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
         they look`.
     """
 
-    def seeds_for(o, distances, level):
+    def seeds_for(result, distances, level):
         """Seeds that a test needs if its effect lies so far beyond its bounds; None if too many."""
-        return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
+        weights = np.ones(len(result.sds))
+        return seeds_needed(distances, result.sds, weights, level)
 
     # A distance below 0: the observed effect is on the wrong side of its margin. One such test
     # refutes the claim (Bonferroni over its tests), while all must pass to confirm it.
-    failing = [o for o in outcomes if min(o.distances()) <= 0]
+    failing = [result for result in outcomes if min(result.distances()) <= 0]
     if failing:
         side = "against"
         level = levels.falls / len(outcomes)
-        needed = [seeds_for(o, [-min(o.distances())], level) for o in failing]
-        n_needed = min((n for n in needed if n), default=None)
+        needed = [seeds_for(result, [-min(result.distances())], level) for result in failing]
+        n_needed = min((n for n in needed if n), default=None)  # one test suffices
     else:
         side = "for"
-        needed = [seeds_for(o, o.distances(), levels.holds) for o in outcomes]
-        n_needed = None if None in needed else max(needed)
+        needed = [seeds_for(result, result.distances(), levels.holds) for result in outcomes]
+        n_needed = None if None in needed else max(needed)  # for all tests
 
-    unit = "rows" if all(o.rows for o in outcomes) else "seeds"
+    unit = "rows" if all(result.rows for result in outcomes) else "seeds"
     if n_needed is None:
         return f"more than 100 {unit} would be needed: it is too close to its margin"
-    n_now = min(min(o.sizes) for o in outcomes)
-    more = f"about {max(n_needed - n_now, 1)} more {unit} would decide it, {side} the claim"
-    return f"{more}, if effect and spread are as they look"
+    n_now = min(min(result.sizes) for result in outcomes)
+    n_more = max(n_needed - n_now, 1)
+    return (
+        f"about {n_more} more {unit} would decide it, {side} the claim, if effect and spread are as "
+        "they look"
+    )
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #7331151c
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ def decide(examined, corrected) -> tuple[str, str]:
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
-        Its p after Holm's correction.
+        Its p values for and against it after Holm's correction.
 
     Returns
     -------
@@ -166,20 +171,20 @@ def decide(examined, corrected) -> tuple[str, str]:
         return examined.verdict, examined.note
 
     outcomes = examined.outcomes
-    is_exact = all(o.is_exact for o in outcomes)
-    reason = "no seed changes what is compared: arithmetic decides" if is_exact else ""
+    is_exact = all(result.is_exact for result in outcomes)
+    note = "no seed changes what is compared: arithmetic decides" if is_exact else ""
     if corrected.p < ALPHA:
-        return REPRODUCED, reason
+        return REPRODUCED, note
     if corrected.against < ALPHA:
         # the effect runs against the claim, or is on its side but smaller than its margin
         decisive = outcomes[deciding(outcomes, "against")]
-        return CONTRADICTED if decisive.is_contrary else SMALLER, reason
+        return CONTRADICTED if decisive.is_contrary else SMALLER, note
     return INCONCLUSIVE, seeds_wanted(outcomes, corrected.levels)
 
 
 def side_of(examined, verdict) -> str:
-    """Which p of a claim is shown, that for or that against it: as was decided, else by where the
-    effect lies.
+    """Which p of a claim is shown, that for or that against it: that which decided; of an undecided
+    claim that of the side on which its effects lie.
 
     Parameters
     ----------
@@ -197,14 +202,16 @@ def side_of(examined, verdict) -> str:
         return ""
     if verdict in DECIDED:
         return "for" if verdict == REPRODUCED else "against"
-    return "for" if all(min(o.distances()) > 0 for o in examined.outcomes) else "against"
+    # a distance above 0: the effect lies where the claim puts it
+    is_as_claimed = all(min(result.distances()) > 0 for result in examined.outcomes)
+    return "for" if is_as_claimed else "against"
 
 
 def deciding(outcomes, side) -> int:
     """Index of the test of a claim that decides, whose effect and p are shown.
 
-    A claim holds if all of its tests pass, so that for it the weakest decides, with the largest p;
-    against it the strongest. A test without an interval decides only where there is no other.
+    A claim holds if all of its tests pass: for it the weakest decides, with the largest p. It is
+    refuted if one fails: against it the strongest decides, with the smallest p.
 
     Parameters
     ----------
@@ -212,17 +219,26 @@ def deciding(outcomes, side) -> int:
         Results of the claim's tests.
     side : str
         `for` or `against` the claim.
+
+    Returns
+    -------
+    int
+        0 where there are no results.
     """
 
-    def weight(o):
-        """The test with the largest weight decides; one without p comes last."""
-        return -o.p_against if side == "against" else np.nan_to_num(o.p, nan=-1)
+    def weight(index):
+        """Weight of a test: that with the largest decides."""
+        result = outcomes[index]
+        if side == "against":
+            return -result.p_against
+        return np.nan_to_num(result.p, nan=-1)  # without p only where there is no other test
 
-    return max(range(len(outcomes)), key=lambda i: weight(outcomes[i]), default=0)
+    return max(range(len(outcomes)), key=weight, default=0)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #e34cb510
 def powers(examined, levels: Levels) -> dict[str, float]:
-    """Power of an inconclusive claim, if the effect were the published one or the observed one.
+    """Power of an inconclusive claim: the chance that as many seeds would decide it, if the true
+    effect were the published one, or the observed one.
 
     Parameters
     ----------
@@ -236,22 +252,22 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     dict
         Columns `power_published` and `power_observed` of the verdict table.
     """
-    claim = examined.claim
     outcomes = examined.outcomes
+    observed_effects = [result.estimate.value for result in outcomes]
     return dict(
-        power_published=chance(outcomes, published_effects(claim), levels),
-        power_observed=chance(outcomes, [o.estimate.value for o in outcomes], levels),
+        power_published=chance(outcomes, published_effects(examined.claim), levels),
+        power_observed=chance(outcomes, observed_effects, levels),
     )
 
 
-def shown_effect(examined, at) -> dict:
+def shown_effect(examined, index) -> dict:
     """Effect of one test of a claim with its 95 % interval, and the claim's number of seeds.
 
     Parameters
     ----------
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
-    at : int
+    index : int
         Index of the test.
 
     Returns
@@ -259,10 +275,10 @@ def shown_effect(examined, at) -> dict:
     dict
         Columns `effect`, `low`, `high` and `n_seeds` (of the smallest group of all its tests).
     """
-    shown = examined.outcomes[at]
+    shown = examined.outcomes[index]
     low, high = shown.estimate.interval()
-    n_seeds = min(min(o.seeds.values()) for o in examined.outcomes)
-    # `as_effect` takes a ratio back from its logarithm
+    n_seeds = min(min(result.seeds.values()) for result in examined.outcomes)
+    # a ratio is tested as a logarithm, of which `as_effect` gives the ratio
     return dict(
         effect=shown.as_effect(shown.estimate.value),
         low=shown.as_effect(low),
@@ -282,7 +298,7 @@ def verdict_row(examined, corrected) -> dict:
     examined : Examined
         A claim with the results of its tests, before the correction for many claims.
     corrected : Corrected
-        Its p after Holm's correction.
+        Its p values for and against it after Holm's correction.
 
     Returns
     -------
@@ -295,9 +311,10 @@ def verdict_row(examined, corrected) -> dict:
 
     # the test that decides, on the side of the claim that the verdict is on
     side = side_of(examined, verdict)
-    at = deciding(outcomes, side)
-    decisive = ClaimTest(claim, claim.tests[at], examined.look_up)
+    index = deciding(outcomes, side)
+    decisive = ClaimTest(claim, claim.tests[index], examined.look_up)
     shown_rows = rows_shown(decisive.test, len(outcomes)) if outcomes else ""
+    notes = [examined.remark, shown_rows, note]
     row = dict(
         claim=claim.id,
         paper=claim.paper,
@@ -311,12 +328,12 @@ def verdict_row(examined, corrected) -> dict:
         p=corrected.against if side == "against" else corrected.p,
         side=side,
         n_seeds=0,
-        note="; ".join(filter(None, (examined.remark, shown_rows, note))),
+        note="; ".join(text for text in notes if text),
     )
 
     # what is known beside the verdict
     if outcomes:
-        row |= shown_effect(examined, at)
+        row |= shown_effect(examined, index)
     if outcomes and verdict != NOT_TESTED:
         by_language = outcomes_by_language(decisive)
         row["above_baseline"] = n_above_baseline(decisive)
@@ -333,8 +350,8 @@ def verdict_row(examined, corrected) -> dict:
 
 
 def rows_shown(test, n_tests: int) -> str:
-    """What the effect in a row of the verdict table is of, such as `over 8 rows` (a correlation) or
-    `shown: µ of 8 shift-special` (one of several tests); empty where a claim has one plain test.
+    """A note on what the effect in a row of the verdict table is of: `over 8 rows` of a correlation,
+    `shown: µ of 8 shift-special` of one of several tests; empty where a claim has one plain test.
 
     Parameters
     ----------
@@ -343,10 +360,12 @@ def rows_shown(test, n_tests: int) -> str:
     n_tests : int
         Number of tests of the claim.
     """
-    rows = f"over {len(test.plus)} rows" if test.compare == "correlation" else ""
-    if n_tests > 1:
-        return f"shown: {test.column} {rows or 'of ' + ' + '.join(test.plus)}"
-    return rows
+    is_correlation = test.compare == "correlation"
+    over_rows = f"over {len(test.plus)} rows"
+    if n_tests == 1:
+        return over_rows if is_correlation else ""
+    rows = over_rows if is_correlation else f"of {' + '.join(test.plus)}"
+    return f"shown: {test.column} {rows}"
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #5ffcd31f
 def family(claim) -> str:
@@ -375,15 +394,16 @@ def correct(examined) -> list[Corrected]:
         In the order of `examined`.
     """
     families = {}  # {(family, corpus): indices of its claims}
-    for index, each in enumerate(examined):
-        families.setdefault((family(each.claim), each.corpus), []).append(index)
+    for index, claim in enumerate(examined):
+        families.setdefault((family(claim.claim), claim.corpus), []).append(index)
 
     corrected = {}
     for members in families.values():
         p = np.array([examined[index].p for index in members])
         against = np.array([examined[index].against for index in members])
         for index, adjusted, adjusted_against in zip(members, holm(p), holm(against)):
-            # Holm divides the level by the number of hypotheses whose p is not smaller.
+            # Holm divides the level by the number of hypotheses whose p is not smaller. That is 0
+            # where p is NaN, of a claim that was not tested.
             holds = ALPHA / max((p >= examined[index].p).sum(), 1)
             falls = ALPHA / max((against >= examined[index].against).sum(), 1)
             corrected[index] = Corrected(adjusted, adjusted_against, Levels(holds, falls))
@@ -409,7 +429,7 @@ def judge(examined) -> pd.DataFrame:
 # %% ../../nbs/lib/8050_verdicts.ipynb #9ae04f3e
 def stood_in(claim, frame) -> str:
     """The remark on a verdict that was reached on another language than the paper's, which has no
-    text here; empty where the language is the paper's.
+    text here, such as "Old English stands in for German"; empty where the language is the paper's.
 
     Parameters
     ----------
@@ -418,12 +438,13 @@ def stood_in(claim, frame) -> str:
     frame : DataFrame
         Values by seed of one paper and corpus.
     """
-    stands = published.stand_in(claim.paper)
-    test_tables = [t.table for t in claim.tests if t.table in stands.tables]
+    substitute = published.stand_in(claim.paper)
+    test_tables = [test.table for test in claim.tests if test.table in substitute.tables]
     part = frame[frame.table.isin(test_tables)]
     for table, column in zip(part.table, part.column):
-        if stands.printed(table, column) != column:
-            return stands.said
+        # our column is of another language than the printed one
+        if substitute.printed(table, column) != column:
+            return substitute.said
     return ""
 
 
@@ -436,8 +457,9 @@ def matched_note(claim) -> str:
     claim : Claim
         A claim of a paper, with its statistical tests.
     """
-    longer = any(t.table.endswith(published.MATCHED) for t in claim.tests)
-    return "rows trained for longer, to fit alike" if longer else ""
+    # such rows stand in a table of their own: `table2-matched`
+    has_matched_rows = any(test.table.endswith(published.MATCHED) for test in claim.tests)
+    return "rows trained for longer, to fit alike" if has_matched_rows else ""
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0da78386
 def examine_claims(observations, scale, claims=None, typical=None) -> list[Examined]:
@@ -448,7 +470,7 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     Parameters
     ----------
     observations : DataFrame
-        Values by seed, a row a table entry and seed (`report.tables.OBSERVED`).
+        Values by seed, a row per table entry and seed (`report.tables.OBSERVED`).
     scale : str
         Name of the scale, such as `laptop`.
     claims : sequence of Claim
@@ -461,14 +483,14 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     Returns
     -------
     list[Examined]
-        A claim and corpus each; also those whose rows were not run.
+        One per claim and corpus; also those whose rows were not run.
     """
     frame = tables.check_observations(observations)
     if claims is None:
         claims = []
         for paper in frame.paper.unique():
             claims += published.claims(paper)
-        claims = claims or published.claims()
+        claims = claims or published.claims()  # all, where nothing was observed
     claims_by_paper = {}
     for claim in claims:
         claims_by_paper.setdefault(claim.paper, []).append(claim)
@@ -481,7 +503,8 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
         for claim in claims_by_paper[paper]:
             # tested on models trained to equal fit, where the claim asks for it and there are some
             claim = with_equal_fit(claim, look_up)
-            remark = "; ".join(filter(None, (stood_in(claim, observed), matched_note(claim))))
+            remarks = [stood_in(claim, observed), matched_note(claim)]
+            remark = "; ".join(text for text in remarks if text)
             result = examine(claim, scale, look_up)
             examined.append(replace(result, corpus=corpus, look_up=look_up, remark=remark))
     return examined
@@ -505,7 +528,7 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        A row a claim and corpus, columns `COLUMNS`: whose claim and its family; effect with its
+        A row per claim and corpus, columns `COLUMNS`: whose claim and its family; effect with its
         95% interval; test with its margin; the Holm-adjusted p and the side that it is on; fewest
         seeds of any group; effect of the published numbers; power of an inconclusive claim, if
         the effect were the published or the observed one; models above their baseline; where
@@ -550,7 +573,8 @@ def source_of_claims(frame) -> pd.Series:
 
 
 def summary(frame) -> str:
-    """Counts by verdict in one line: claims of the papers, then ours.
+    """Counts by verdict in one line: `12 claims of the papers: 9 reproduced, 3 inconclusive; 2 of
+    ours: 2 reproduced`.
 
     Parameters
     ----------
@@ -558,11 +582,11 @@ def summary(frame) -> str:
         A verdict table, columns `COLUMNS`.
     """
     sentences = []
-    for owner, words in ((published.PAPERS, "claims of the papers"), (published.OURS, "of ours")):
+    for owner, name in ((published.PAPERS, "claims of the papers"), (published.OURS, "of ours")):
         counts = frame.verdict[source_of_claims(frame) == owner].value_counts()
         counts_text = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
         if counts_text:
-            sentences.append(f"{counts.sum()} {words}: {counts_text}")
+            sentences.append(f"{counts.sum()} {name}: {counts_text}")
     return "; ".join(sentences)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #1c609640
@@ -600,7 +624,7 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0d881af1
 def write(frame, path) -> None:
-    """Write the verdicts of a study atomically, a row a claim and corpus, in the order of the
+    """Write the verdicts of a study atomically, a row per claim and corpus, in the order of the
     registry.
 
     Parameters

@@ -25,7 +25,7 @@ from .store import Store
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #a3d0eded
 def about_of(store: Store, spec) -> dict:
-    """Manifest of a finished run; empty if there is none.
+    """Manifest of a finished run: its code, inputs, files, seconds and machine.
 
     Parameters
     ----------
@@ -33,12 +33,17 @@ def about_of(store: Store, spec) -> dict:
         Store of runs.
     spec : run spec
         A frozen dataclass with a `stage`.
+
+    Returns
+    -------
+    dict
+        Such as `{"seconds": 3.2, "platform": {...}, "files": {...}, ...}`; empty if there is none.
     """
     return load_json(store.path(spec) / "manifest.json") or {}
 
 
 def ancestors(spec) -> list:
-    """Every run behind a run, each after what it reads.
+    """Every run that a run reads, directly or through others, once.
 
     Parameters
     ----------
@@ -50,17 +55,17 @@ def ancestors(spec) -> list:
     list of run spec
         Without the run itself.
     """
-    runs_behind = {}
+    runs_behind = {}  # a dictionary as an ordered set
     for parent in parents(spec):
         runs_behind |= dict.fromkeys((parent, *ancestors(parent)))
     return list(runs_behind)
 
 
 def elsewhere(store: Store, spec) -> str:
-    """How the machine that made a run differs from this process.
+    """How the machine and libraries that made a run differ from this process's.
 
-    The number of threads, which is set again, and the versions of transformers and tokenizers do
-    not count.
+    The number of threads, which is set as it was when the run is made again, and the versions of
+    transformers and tokenizers do not count.
 
     Parameters
     ----------
@@ -76,10 +81,10 @@ def elsewhere(store: Store, spec) -> str:
     """
     recorded = about_of(store, spec).get("platform", {})
     current = made_on()
-    not_loaded = {
-        name for name in ("numpy", "torch") if name not in current
-    }  # not imported here yet
-    ignored = not_loaded | {"threads", "transformers", "tokenizers"}
+    ignored = {"threads", "transformers", "tokenizers"}
+    for library in ("numpy", "torch"):
+        if library not in current:  # not imported here yet: its version is not known
+            ignored.add(library)
 
     differences = []
     for name in sorted({*recorded, *current} - ignored):
@@ -89,11 +94,11 @@ def elsewhere(store: Store, spec) -> str:
 
 
 def choose(store: Store, specs: list, prove: int) -> list:
-    """A sample of stale runs (made by earlier code) to make again and compare: spread over groups,
-    the cheapest first.
+    """A sample of stale runs (made by earlier code) to make again and compare.
 
-    A group is the runs that one job can make together (`Stage.group`). Runs that a machine like
-    this has made come before those of other machines.
+    One run of each group, then a second of each, and so on, the cheapest first. A group are the
+    runs that one job can make together (`Stage.group`), such as models of one size. Runs that a
+    machine like this has made come before those of other machines.
 
     Parameters
     ----------
@@ -112,7 +117,7 @@ def choose(store: Store, specs: list, prove: int) -> list:
     # a run can be made again while all that it read is still there
     left = [spec for spec in specs if all(map(store.has, ancestors(spec)))]
     group_of = {}
-    cost_of = {}
+    cost_of = {}  # compared in order; the id only makes the order the same each time
     for spec in left:
         group = stage_of(spec).group
         group_of[spec] = group(spec) if group else None
@@ -150,10 +155,14 @@ def together(store: Store, spec, specs_by_id: dict) -> list:
     """
     group = [spec]
     for partner_id in about_of(store, spec).get("partners", ()):
-        if partner_id in specs_by_id:
+        if partner_id in specs_by_id:  # it may have been removed since
             group.append(specs_by_id[partner_id])
-    # each was published after the one before, and so has more seconds
-    return sorted(group, key=lambda member: about_of(store, member)["seconds"])
+
+    # the seconds of all began together, and ended when each was published
+    def seconds(member):
+        return about_of(store, member)["seconds"]
+
+    return sorted(group, key=seconds)
 
 
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
@@ -165,7 +174,7 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
         Store of runs.
     specs : list of run spec
         Runs that one job made together.
-    executor : Executor
+    executor : Inline, Processes or Dask, optional
         Where they are made; by default one process with as many threads as the first of them had.
 
     Returns
@@ -176,7 +185,7 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
     if executor is None:
         # as many threads as then: sums in another order have other last digits
         threads = about_of(store, specs[0]).get("platform", {}).get("threads", 1)
-        executor = Processes(1, threads)
+        executor = Processes(workers=1, threads=threads)
     scratch_root = store.root / f".proof-{uuid.uuid4().hex[:8]}"
     try:
         with free_space(store.root):
@@ -198,8 +207,12 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
 
 
 def _unequal(old: dict, new: dict) -> list[str]:
-    """Names of the files whose size or digest differs between two manifests."""
-    return sorted(n for n in {*old, *new} - {"log.jsonl"} if old.get(n) != new.get(n))
+    """Names of the files whose size or digest differs between two manifests, or that one lacks.
+
+    `old` and `new` are {file: {"size": bytes, "sha256": digest}}; logs do not count.
+    """
+    names = {*old, *new} - {"log.jsonl"}
+    return sorted(name for name in names if old.get(name) != new.get(name))
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #314c1c53
 def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
@@ -216,8 +229,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         Name of the stage.
     prove : int
         How many runs of each old version are made again.
-    executor : Executor
-        Where the runs are made.
+    executor : Inline, Processes or Dask, optional
+        Where the runs are made; see `differences`.
     tell : callable
         Prints a line.
 
@@ -235,8 +248,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         raise InputError(
             f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more"
         )
-    # {run id: spec}; imports the modules that declare the stages
-    specs_by_id = known_specs(store)[0]
+    # restoring the specs imports the modules that declare the stages, whose code is asked for next
+    specs_by_id, _ = known_specs(store)
     code = stage_code()
     view = StoreView(store, code)
     of_stage = [spec for spec in specs_by_id.values() if spec.stage == stage]
@@ -262,31 +275,30 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
 def _stale_by_version(store, view, stale, tell) -> dict[str, list]:
     """{digest of the code that made them: stale runs}, of those that may be accepted.
 
-    A run may be accepted if its own code alone has changed, not its inputs or its spec's defaults.
+    A run may be accepted if its own code alone has changed. How many runs may not, because their
+    inputs or the defaults of their spec have changed, is printed.
     """
-    kinds = {spec: {reason.kind for reason in view.why(spec)} for spec in stale}
-    waiting = [spec for spec in stale if "input" in kinds[spec]]
-    changed_defaults = [spec for spec in stale if "default" in kinds[spec]]
-
-    def last_reason(specs):
-        return view.why(specs[0])[-1].text
-
-    if waiting:
-        tell(
-            f"{len(waiting)} runs read runs that are stale themselves, and wait: "
-            f"{last_reason(waiting)}"
-        )
-    if changed_defaults:
-        tell(
-            f"{len(changed_defaults)} runs are of a spec that means something else today: "
-            f"{last_reason(changed_defaults)}"
-        )
-
     versions = {}
+    waiting = []  # for their inputs, which are stale themselves
+    changed_defaults = []
     for spec in stale:
-        if kinds[spec] == {"code"}:
+        kinds = {reason.kind for reason in view.why(spec)}
+        if "input" in kinds:
+            waiting.append(spec)
+        if "default" in kinds:
+            changed_defaults.append(spec)
+        if kinds == {"code"}:
             version = digest_of(about_of(store, spec)["definitions"])
             versions.setdefault(version, []).append(spec)
+
+    # with the reason of the first run; reasons of inputs and defaults stand behind those of code
+    for specs, what in (
+        (waiting, "runs read runs that are stale themselves, and wait"),
+        (changed_defaults, "runs are of a spec that means something else today"),
+    ):
+        if specs:
+            last_reason = view.why(specs[0])[-1].text
+            tell(f"{len(specs)} {what}: {last_reason}")
     if stale and not versions:
         raise InputError(f"none of {len(stale)} stale runs can be accepted: see xlingual runs why")
     return versions
@@ -295,7 +307,8 @@ def _stale_by_version(store, view, stale, tell) -> dict[str, list]:
 def _prove(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
     """Make a sample of stale runs again, and return the sample's ids if all come out equal.
 
-    Raises InputError at the first that differs, or where the inputs of all are gone.
+    `prove` is the size of the sample. Raises InputError at the first run that differs, or where the
+    inputs of all are gone.
     """
     sample = choose(store, specs, prove)
     if not sample:
@@ -342,8 +355,16 @@ def _accept(store, spec, code, version, proof) -> str:
 
 
 def _renew_readers(store, specs, code) -> int:
-    """Renew stale runs whose own code and inputs are unchanged, inputs first; how many they are."""
+    """Renew the manifests of stale runs whose own code and inputs are unchanged; how many they are.
+
+    They were stale because what they read was, and that is accepted now.
+    """
     view = StoreView(store, code)
     stale = [spec for spec in specs if view.state(spec) == "stale"]
+    # a run has more ancestors than any run that it reads: so inputs are renewed first
     stale.sort(key=lambda spec: len(ancestors(spec)))
-    return sum(renew(store, spec, code) for spec in stale)
+    n_renewed = 0
+    for spec in stale:
+        if renew(store, spec, code):
+            n_renewed += 1
+    return n_renewed

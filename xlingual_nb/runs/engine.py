@@ -9,7 +9,7 @@ __all__ = ['split', 'make_runs', 'make_together', 'make_as_rank', 'Study', 'Runs
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from itertools import takewhile
+from functools import partial
 
 from ..errors import InputError
 from .code_fingerprint import changes, definitions, edited_modules
@@ -28,14 +28,17 @@ _all_ = ["plan", "results"]
 
 # %% ../../nbs/lib/1130_engine.ipynb #14e994e6
 def split(buckets: list[list], stack: int) -> list[list]:
-    """Deal runs evenly into groups, each of which one job makes together.
+    """Cut lists of runs into groups of about equal size, each of which one job makes together.
+
+    With at most 3 runs a group, five runs become `[[a, b, c], [d, e]]`, and four
+    `[[a, b], [c, d]]`.
 
     Parameters
     ----------
     buckets : list of list
         Each is a list of runs that can be made together, in any number.
     stack : int
-        Largest group.
+        Size of the largest group.
 
     Returns
     -------
@@ -46,9 +49,12 @@ def split(buckets: list[list], stack: int) -> list[list]:
     for bucket in buckets:
         n_groups = -(-len(bucket) // stack)  # rounded up
         smaller, n_larger = divmod(len(bucket), n_groups)
-        # the first `n_larger` groups have one run more than the others
-        ends = [i * smaller + min(i, n_larger) for i in range(n_groups + 1)]
-        groups += [bucket[start:end] for start, end in zip(ends, ends[1:])]
+        start = 0
+        for i in range(n_groups):
+            # the first `n_larger` groups have one run more than the others
+            size = smaller + 1 if i < n_larger else smaller
+            groups.append(bucket[start : start + size])
+            start += size
     return groups
 
 # %% ../../nbs/lib/1130_engine.ipynb #d848a314
@@ -56,6 +62,9 @@ def make_runs(
     root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool
 ):
     """Make those of some runs that are missing and that no other process is making.
+
+    This is what a job does in its process. Processes with the same store share runs by locks: who
+    holds the lock of a run makes it.
 
     Parameters
     ----------
@@ -65,13 +74,14 @@ def make_runs(
         The spec class of the stage.
     make : callable
         The stage's function that computes runs.
-    specs : tuple of Spec
+    specs : tuple of run spec
+        The runs, of one stage.
     code : dict
-        {stage: its definitions} when the study began.
+        {stage: {definition: digest}} when the study began.
     accept_stale : bool
-        Whether stale runs count as made.
+        Whether stale runs (made by other code) count as made.
     wait : bool
-        Whether to return only when the other runs are there too.
+        Whether to return only when the runs are there that other processes are making.
 
     Raises
     ------
@@ -92,15 +102,16 @@ def make_runs(
 
     todo = [spec for spec in specs if not is_ready(spec)]
     while todo:
+        locked = set()
         with ExitStack() as locks:
-
-            def takes_lock(spec):
-                lock = store.lock(spec, wait=False, ready=lambda: is_ready(spec))
-                return locks.enter_context(lock)
-
             # Every process takes locks in the order of the ids, and stops at the first that another
             # one holds: so two processes with the same runs do not wait for each other.
-            locked = set(takewhile(takes_lock, sorted(todo, key=run_id)))
+            for spec in sorted(todo, key=run_id):
+                lock = store.lock(spec, wait=False, ready=partial(is_ready, spec))
+                is_mine = locks.enter_context(lock)
+                if not is_mine:
+                    break
+                locked.add(spec)
             if locked:
                 _make(store, make, [spec for spec in todo if spec in locked], code, accept_stale)
 
@@ -118,48 +129,59 @@ def make_together(make: Callable, specs: list, folders: list, store: Store, prog
     ----------
     make : callable
         Function of the stage that computes runs.
-    specs : list of Spec
+    specs : list of run spec
         Runs of one stage.
     folders : list of Path
         The folder of each run.
     store : Store
     progress : Progress
+        Is told how far each run is.
     """
     # a stage without `shards` cannot split its runs over devices
     max_devices = stage_of(specs[0]).shards
-    size = min(devices_of_a_run(), max_devices(specs[0])) if max_devices else 1
-    if size == 1:
+    n_devices = min(devices_of_a_run(), max_devices(specs[0])) if max_devices else 1
+    if n_devices == 1:
         make(specs, folders, store, progress)
         return
 
+    # one process for each device: this one, and others that call `make_as_rank`
     arguments = (str(store.root), make, specs, folders)
-    with several_ranks(size, device(), make_as_rank, arguments) as ranks:
+    with several_ranks(n_devices, device(), make_as_rank, arguments) as ranks:
         make(specs, folders, store, progress, ranks=ranks)
 
 
 def make_as_rank(meeting, rank: int, size: int, root, make: Callable, specs: list, folders: list):
-    """Take part, as one of the other processes, in runs that the first process writes.
+    """Compute this process's share of runs that several processes make together.
+
+    The first of them, rank 0, writes the results and reports progress (`make_together`).
 
     Parameters
     ----------
     meeting : Path
         Folder in which the processes meet.
     rank, size : int
-        Number of this process and of all.
+        Number of this process, and how many they are.
     root : str
-        Of the store.
+        Folder of the store.
     make : callable
-    specs : list of Spec
+        Function of the stage that computes runs.
+    specs : list of run spec
     folders : list of Path
+        The folder of each run.
     """
+
+    def report_nothing(spec, done, total, **info):
+        pass
+
     with joined(meeting, rank, size, device()) as ranks:
-        make(specs, folders, Store(root, create=False), lambda *_, **__: None, ranks=ranks)
+        make(specs, folders, Store(root, create=False), report_nothing, ranks=ranks)
 
 
 def _make(store, make, specs, code, keep):
     """Make runs whose locks this process holds, each in its partial folder, and publish them.
 
-    `keep`: go on from partial folders of other code or inputs instead of dropping them.
+    A partial folder has what an interrupted process has left of a run, such as checkpoints; `keep`
+    says whether to go on from one of other code or inputs instead of dropping it.
     """
     for spec in specs:
         for parent in parents(spec):
@@ -204,7 +226,10 @@ def _make_in_folders(store, make, specs, folders):
 
 # %% ../../nbs/lib/1130_engine.ipynb #d7ce0c2d
 class Study:
-    """The state of one call of `run`: which runs wait for inputs, are queued, done or failed."""
+    """The state of one call of `run`: which runs wait for inputs, are queued, done or failed.
+
+    A run is a node in the graph of runs to be made: it waits until the runs that it reads are done.
+    """
 
     def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
         """Begin with every run waiting.
@@ -215,12 +240,13 @@ class Study:
             {run id: Node} of the runs to be made, inputs first.
         store : Store
         code : dict
-            {stage: its definitions} when the study began.
-        executor : Executor
+            {stage: {definition: digest}} when the study began.
+        executor : Inline, Processes or Dask
+            Where jobs run.
         stack : int
             Most runs that one job makes.
         accept_stale : bool
-            Whether stale runs count as made.
+            Whether stale runs (made by other code) count as made.
         tell : callable
             Prints a line.
         """
@@ -247,14 +273,15 @@ class Study:
     def release(self):
         """Submit the waiting runs whose inputs are made, in groups that one job makes together.
 
-        A group has one stage, one depth in the graph of runs and equal keys of `Stage.group`.
+        Runs may be in one group if they have one stage, one depth in the graph of runs and equal
+        keys of `Stage.group`: models of one size, which are trained side by side.
         """
-        buckets = {}
-        for run, node in self.waiting.items():
+        buckets = {}  # {what runs of one group have in common: their nodes}
+        for key, node in self.waiting.items():
             group = stage_of(node.spec).group
-            group_key = group(node.spec) if group else run
+            group_key = group(node.spec) if group else key  # without `group` each alone
             # runs that an earlier process began together go on together
-            group_file = self.store.root / "partial" / run / ".group"
+            group_file = self.store.root / "partial" / key / ".group"
             begun_with = group_file.read_text() if group_file.exists() else ""
             bucket_key = (node.depth, node.spec.stage, group_key, begun_with)
             buckets.setdefault(bucket_key, []).append(node)
@@ -266,8 +293,10 @@ class Study:
                 ready.append(bucket)
 
         # the longest group first, so that none of them is left alone at the end
-        groups = split(ready, self.stack)
-        for group in sorted(groups, key=lambda nodes: -sum(node.weight for node in nodes)):
+        def total_weight(nodes):
+            return sum(node.weight for node in nodes)
+
+        for group in sorted(split(ready, self.stack), key=total_weight, reverse=True):
             self.submit(group)
 
     def submit(self, group, wait=False):
@@ -301,8 +330,9 @@ class Study:
         ----------
         job : Job
         failure : Failure or None
+            None where it ended well, though another process may be making some of its runs.
         """
-        group, waited = self._groups.pop(job.name)
+        group, has_waited = self._groups.pop(job.name)
         view = StoreView(self.store, None if self.accept else self.code)
         made = [node for node in group if view.state(node.spec) == "found"]
         missing = [node for node in group if node not in made]
@@ -311,13 +341,13 @@ class Study:
         if not missing:
             return
 
-        is_lost = failure is not None and failure.kind == "lost"
-        is_full = failure is not None and failure.kind == "full"
-        if is_lost or (failure is None and not waited):
+        has_lost_lock = failure is not None and failure.kind == "lost"
+        is_disk_full = failure is not None and failure.kind == "full"
+        if has_lost_lock or (failure is None and not has_waited):
             # another process is making them
             self.say_who(missing)
             self.submit(missing, wait=True)
-        elif len(group) > 1 and not is_full:
+        elif len(group) > 1 and not is_disk_full:
             # one by one, so that a run that fails takes no other with it
             for node in missing:
                 self.submit([node], wait=True)
@@ -385,12 +415,12 @@ def run(
 
     Parameters
     ----------
-    specs : iterable of Spec
-        Descriptions of the runs.
+    specs : iterable of run spec
+        Descriptions of the runs: frozen dataclasses whose `stage` says what makes them.
     store : Store, Path or str
         Where results are, and are written.
-    executor : Executor, optional
-        Where to run; `Inline()` by default.
+    executor : Inline, Processes or Dask, optional
+        Where jobs run; by default in this process.
     stack : int
         Runs of equal kind made together, at most.
     progress : bool
@@ -447,11 +477,14 @@ def run(
 
 # %% ../../nbs/lib/1130_engine.ipynb #42485926
 def _report_stale(specs, nodes, view, tell):
-    """Print how many runs are stale or damaged, and whether they are made again (in `nodes`)."""
+    """Print how many runs are stale or damaged, and whether they are made again.
+
+    `nodes` has the runs that are to be made, by id; stale ones that are not among them are used.
+    """
     specs_by_id = {run_id(spec): spec for spec in specs}
     specs_by_id |= {key: node.spec for key, node in nodes.items()}
     stale = [key for key, spec in specs_by_id.items() if view.state(spec) == "stale"]
-    n_again = sum(key in nodes for key in stale)
+    n_again = len([key for key in stale if key in nodes])
     n_accepted = len(stale) - n_again
 
     why = "runs are stale (the code that made them, or what they read, has changed)"
@@ -462,9 +495,9 @@ def _report_stale(specs, nodes, view, tell):
     if n_accepted:
         tell(f"{n_accepted} {why} and are accepted as they are")
 
-    n_damaged = sum(view.state(node.spec) == "damaged" for node in nodes.values())
-    if n_damaged:
-        tell(f"{n_damaged} runs are damaged (files missing or cut short) and are made again")
+    damaged = [key for key, node in nodes.items() if view.state(node.spec) == "damaged"]
+    if damaged:
+        tell(f"{len(damaged)} runs are damaged (files missing or cut short) and are made again")
 
 
 def _refuse_edited(stages):
@@ -487,25 +520,26 @@ def _study_error(study: Study) -> Exception:
     """The error that ends a study with failed runs.
 
     `DiskFull` or `InputError`, in one line, where the user can fix it; else `RunsFailed`, with a
-    line for each different failure and the first traceback.
+    line for each different failure (`2 x pretrain: ValueError: ...`) and the first traceback.
     """
-    failures = list(study.failed.values())
-    kinds = {failure.kind for failure in failures}
-    stages = {}  # {message: stages of the runs that it stopped}
+    stages = {}  # {message: stages of the runs that failed with it}
     for key, failure in study.failed.items():
         stages.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
 
-    if "full" in kinds:
-        return DiskFull(next(failure.line for failure in failures if failure.kind == "full"))
-    if kinds == {"user"}:
+    # what the user can fix
+    failures = list(study.failed.values())
+    disk_full = [failure for failure in failures if failure.kind == "full"]
+    bugs = [failure for failure in failures if failure.kind not in ("user", "full")]
+    if disk_full:
+        return DiskFull(disk_full[0].line)
+    if not bugs:
         others = f" (and {len(stages) - 1} more)" if len(stages) > 1 else ""
-        return InputError(next(iter(stages)) + others)
+        return InputError(failures[0].line + others)
 
     head = f"{len(failures)} of {len(study.nodes)} runs failed"
     if study.skipped:
         head += f", {len(study.skipped)} more needed them and were not tried"
     lines = "\n".join(f"  {len(names)} x {names[0]}: {line}" for line, names in stages.items())
-    trace = next(failure.trace for failure in failures if failure.kind not in ("user", "full"))
-    message = f"{head}; the others are kept:\n{lines}\nThe first in full:\n{trace}"
+    message = f"{head}; the others are kept:\n{lines}\nThe first in full:\n{bugs[0].trace}"
     failed = [(study.nodes[key].spec, failure) for key, failure in study.failed.items()]
     return RunsFailed(message, failed)

@@ -30,7 +30,17 @@ from .files import DiskFull, LockLost
 # %% ../../nbs/lib/1090_executors.ipynb #922b19a9
 @dataclass(frozen=True)
 class Job:
-    """A name for people, a function that can be found by its module and name, and its arguments."""
+    """A call to be made, here or in another process.
+
+    Attributes
+    ----------
+    name : str
+        For messages, such as `pretrain 3f2a90c1d2e4`.
+    call : callable
+        A function that another process can import by its module and name.
+    args : tuple
+        Its arguments.
+    """
 
     name: str
     call: Callable
@@ -58,12 +68,16 @@ class Failure:
 
 
 def pack(job: Job) -> bytes | Failure:
-    """A job as bytes for another process; a Failure where it cannot be pickled.
+    """A job as bytes for another process.
 
     Parameters
     ----------
     job : Job
-        A job.
+
+    Returns
+    -------
+    bytes or Failure
+        A Failure where it cannot be pickled.
     """
     try:
         return pickle.dumps((job.name, job.call, job.args))
@@ -81,7 +95,6 @@ def attempt(job: Job) -> Failure | None:
     Parameters
     ----------
     job : Job
-        A job.
 
     Returns
     -------
@@ -91,13 +104,18 @@ def attempt(job: Job) -> Failure | None:
     try:
         job.call(*job.args)
     except (Exception, SystemExit) as error:
-        kind = "bug"
-        for error_class, its_kind in ((DiskFull, "full"), (LockLost, "lost"), (InputError, "user")):
-            if isinstance(error, error_class):  # DiskFull first, which is an InputError too
-                kind = its_kind
-                break
+        if isinstance(error, DiskFull):  # asked first, for it is an InputError too
+            kind = "full"
+        elif isinstance(error, LockLost):
+            kind = "lost"
+        elif isinstance(error, InputError):
+            kind = "user"
+        else:
+            kind = "bug"
+        # messages of the first three are written for users
         line = f"{type(error).__name__}: {error}" if kind == "bug" else str(error)
         return Failure(line, traceback.format_exc(), kind)
+    return None
 
 # %% ../../nbs/lib/1090_executors.ipynb #956a5041
 @contextmanager
@@ -107,6 +125,7 @@ def restored_environment(names):
     Parameters
     ----------
     names : iterable of str
+        Of the variables that the context may change.
     """
     before = {name: os.environ.get(name) for name in names}
     try:
@@ -157,7 +176,7 @@ class Inline:
         Parameters
         ----------
         folder : Path
-            Of the store.
+            Of the store, into which jobs write.
         """
         pass
 
@@ -171,6 +190,7 @@ class Inline:
         self._jobs.append(job)
 
     def as_completed(self):
+        """Do the queued jobs, also those queued meanwhile: yield (job, Failure or None) after each."""
         while self._jobs:
             job = self._jobs.popleft()
             with on_device(self.device):
@@ -178,36 +198,37 @@ class Inline:
             yield job, failure
 
     def close(self):
+        """Forget the jobs that were not done."""
         self._jobs.clear()
 
 # %% ../../nbs/lib/1090_executors.ipynb #e54c7cbc
 def clean_environment(threads: int = 1) -> dict:
-    """Environment variables of a worker process.
-
-    Those of this process, its import path, the number of threads of every library, and an allocator
-    (glibc's) that keeps freed memory instead of giving it back to the system.
+    """Environment variables of a worker process: those of this process, and some settings.
 
     Parameters
     ----------
     threads : int, default 1
-        Number of threads.
+        How many threads numerical libraries use.
 
     Returns
     -------
     dict
+        {variable: value}.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     thread_counts = dict.fromkeys(names, str(threads))
+    # glibc's allocator keeps freed memory for the next tensors instead of giving it back
     keep_memory = dict(
         MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="100000000000", MALLOC_TOP_PAD_="268435456"
     )
-    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    # the process can import what this one can; an empty entry means the current folder
+    import_path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     return {
         **os.environ,
         **thread_counts,
         **keep_memory,
         "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": path,
+        "PYTHONPATH": import_path,
     }
 
 # %% ../../nbs/lib/1090_executors.ipynb #f9b0e0c8
@@ -238,6 +259,7 @@ class StopRequest:
         self._handlers = {}
 
     def __enter__(self):
+        """Have `_on_signal` handle SIGTERM and Ctrl-C (SIGINT), and remember their handlers."""
         # Python lets the main thread alone set handlers; jobs run in it.
         if threading.current_thread() is not threading.main_thread():
             return self
@@ -249,6 +271,7 @@ class StopRequest:
         return self
 
     def _on_signal(self, number, frame):
+        """Note a signal for `obey`; a second one that is a Ctrl-C is obeyed at once."""
         is_second = self.is_made and number == signal.SIGINT
         self.is_made = True
         self._number = number
@@ -287,9 +310,11 @@ def serve():
 
     After each job, None or a Failure is written to standard output, pickled as the jobs are.
     """
-    # answers have the process's standard output to themselves; what jobs print goes to its errors
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    # the pipe of standard output is for answers alone: what jobs print goes to standard error
+    stdout = 1
+    stderr = 2
+    answers = os.fdopen(os.dup(stdout), "wb")
+    os.dup2(stderr, stdout)
     jobs = queue.Queue()
 
     def listen():
@@ -298,12 +323,13 @@ def serve():
             try:
                 jobs.put(pickle.load(sys.stdin.buffer))
             except (EOFError, OSError):
-                # whoever gave the jobs is gone: end, at the latest after a while
+                # whoever gave the jobs is gone: let the job save its state, then end in any case
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(GRACE)
                 os._exit(STOPPED)
 
     def stop(*_):
+        """On SIGTERM, in the main thread: leave the job, which gives back its locks on the way."""
         raise Stop
 
     signal.signal(signal.SIGTERM, stop)
@@ -398,25 +424,29 @@ class Worker:
         try:
             pickle.dump(packed, self.process.stdin)
             self.process.stdin.flush()
-            # its output can be read once it has answered, or ended
-            while not select.select([self.process.stdout], [], [], 1.0)[0]:
+            # wait, a second at a time, until it has answered or ended: then its output can be read
+            while True:
+                readable, _, _ = select.select([self.process.stdout], [], [], 1.0)
+                if readable:
+                    break
                 if not is_wanted():
                     self.stop()
             return pickle.load(self.process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            line = f"{name}: its process {self._end()}"
+            line = f"{name}: its process {self._wait_for_end()}"
             kind = "stopped" if self.process.returncode == STOPPED else "died"
             return Failure(line, self.tail(), kind)
 
-    def _end(self) -> str:
-        """How the process ended, after "its process"."""
-        code = self.process.wait()
+    def _wait_for_end(self) -> str:
+        """Wait until the process has ended, and say how: `was ended by SIGKILL (often: ...)`."""
+        code = self.process.wait()  # of one that a signal has ended: minus the signal's number
         if code >= 0:
             return f"ended with exit code {code}"
         cause = " (often: out of memory)" if code == -signal.SIGKILL else ""
         return f"was ended by {signal.Signals(-code).name}{cause}"
 
     def is_running(self) -> bool:
+        """Whether the process has not ended."""
         return self.process.poll() is None
 
     def tail(self, size: int = 2000) -> str:
@@ -431,12 +461,12 @@ class Worker:
         return os.pread(self.errors.fileno(), size, max(0, end - size)).decode(errors="replace")
 
     def stop(self, patience: float = GRACE):
-        """Ask the process to stop, then kill it.
+        """Ask the process to stop (SIGTERM), and kill it if it has not in time.
 
         Parameters
         ----------
         patience : float
-            Seconds to wait in between.
+            Seconds that it has.
         """
         self.process.terminate()
         try:
@@ -452,7 +482,7 @@ def cores() -> int:
 
 # %% ../../nbs/lib/1090_executors.ipynb #e6a80c6b
 class Processes:
-    """Jobs in fresh processes, started at the first job and kept warm.
+    """Jobs in fresh processes of this machine, which are started when needed and then used again.
 
     A process that dies, by a signal or out of memory, is a failure of its job and of no other.
 
@@ -470,14 +500,15 @@ class Processes:
         self.workers = workers or max(1, cores() // threads)
         self.threads = threads
         self.environment = {"XLINGUAL_DEVICE": device} if device else {}
-        self._fresh()
+        self._reset()
 
-    def _fresh(self):
+    def _reset(self):
+        """Begin without jobs, processes and threads."""
         self._jobs = queue.Queue()
         self._done = queue.Queue()  # (job, failure or None)
-        self._open = 0  # jobs submitted and not yet given out by `as_completed`
-        self._threads = []  # one for each process
-        self._children = set()  # the processes
+        self._n_open = 0  # jobs submitted and not yet given out by `as_completed`
+        self._threads = []  # one for each process, which gives it jobs
+        self._children = set()  # the processes (Worker)
         self._closing = threading.Event()
 
     def start(self, folder):
@@ -486,36 +517,38 @@ class Processes:
         Parameters
         ----------
         folder : Path
-            Of the store.
+            Of the store, into which jobs write.
         """
         pass
 
     def submit(self, job: Job):
-        """Queue a job, and start a process for it while there are fewer than `workers`.
+        """Queue a job, and start a thread with a process for it while there are fewer than `workers`.
 
         Parameters
         ----------
         job : Job
         """
         self._jobs.put(job)
-        self._open += 1
-        if len(self._threads) < min(self.workers, self._open):
-            # `close` makes new ones, while a thread of before still has these
+        self._n_open += 1
+        if len(self._threads) < min(self.workers, self._n_open):
+            # given as arguments: `close` makes new ones, while threads of before still have these
             shared = (self._jobs, self._done, self._children, self._closing)
-            self._threads.append(threading.Thread(target=self._tend, args=shared, daemon=True))
-            self._threads[-1].start()
+            thread = threading.Thread(target=self._do_jobs, args=shared, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def as_completed(self):
-        while self._open:
+        """Yield (job, Failure or None) for each submitted job, as it ends."""
+        while self._n_open:
             job, failure = self._done.get()
-            self._open -= 1
+            self._n_open -= 1
             yield job, failure
 
     def close(self):
         """Stop every process, busy or not; a later `submit` starts new ones."""
         self._closing.set()
         for _ in self._threads:
-            self._jobs.put(None)  # wakes a thread that waits for a job
+            self._jobs.put(None)  # wakes a thread that waits for a job: there are no more
 
         # ask all processes to end, then wait, then kill
         for child in list(self._children):
@@ -525,12 +558,19 @@ class Processes:
             thread.join(max(0.0, end - time.monotonic()))
         for child in list(self._children):
             child.process.kill()
-        self._fresh()
+        self._reset()
 
-    def _tend(self, jobs, done, children, closing):
-        """Give jobs to this thread's own process until there are no more; to a new one if it died."""
+    def _do_jobs(self, jobs, done, children, closing):
+        """In a thread: have a process do one job after another until there are no more.
+
+        `jobs` ends with None, or when `closing` is set; each (job, Failure or None) goes to `done`.
+        The process is started with the first job, and again after it has died.
+        """
         child = None
-        while (job := jobs.get()) is not None and not closing.is_set():
+        while True:
+            job = jobs.get()
+            if job is None or closing.is_set():
+                break
             try:
                 if child is None or not child.is_running():
                     children.discard(child)
@@ -555,14 +595,15 @@ DEVICES = "XLINGUAL_DEVICES"
 
 
 def devices_of_a_run() -> int:
-    """How many devices (processes, on the CPU) train one model together.
+    """How many GPUs (processes, on the CPU) train one model together: XLINGUAL_DEVICES, or 1.
 
     Raises
     ------
     InputError
-        Unless XLINGUAL_DEVICES is a power of two.
+        Unless it is a power of two, up to 512: gradients are summed pair by pair.
     """
     value = os.environ.get(DEVICES, "1")
-    if value not in {str(2**k) for k in range(10)}:
+    powers_of_two = [str(2**k) for k in range(10)]
+    if value not in powers_of_two:
         raise InputError(f"{value} devices for a run: give 1, 2, 4, 8 …")
     return int(value)

@@ -12,8 +12,7 @@ import tomllib
 from dataclasses import dataclass, fields, is_dataclass
 from collections.abc import Callable
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .executors import cores
@@ -22,6 +21,9 @@ from .spec import one_look, parents, run_id
 from .staleness import StoreView
 from .stages import declared_stages, stage_code, stage_digests, stage_of  # noqa: F401
 from .store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _all_ = ["stage_digests"]
 
@@ -318,7 +320,7 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     return rows
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
-def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
+def plan(specs, store: Store, speed: float | None = None) -> "pd.DataFrame":
     """How many runs are behind some runs, how many are missing, and what these cost: a row a stage.
 
     The last row, `all`, is their sum.
@@ -338,6 +340,8 @@ def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
         Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours
         on named GPUs.
     """
+    import pandas as pd
+
     with one_look():
         rows = count_by_state(specs, StoreView(store, code_behind(specs)))
     order = [stage for stage in declared_stages() if stage in rows]
@@ -388,7 +392,7 @@ def flat_fields(spec, prefix: str = "") -> dict:
     return plain_fields
 
 # %% ../../nbs/lib/1120_plan.ipynb #f9f308c0
-def results(specs, store: Store) -> pd.DataFrame:
+def results(specs, store: Store) -> "pd.DataFrame":
     """Measures of the runs that have some, a row each, in order.
 
     Parameters
@@ -403,6 +407,8 @@ def results(specs, store: Store) -> pd.DataFrame:
     pd.DataFrame
         Columns run_id, fields by dotted name, and keys of measures.json.
     """
+    import pandas as pd
+
     available = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
     return pd.DataFrame(
         [dict(run_id=run_id(s)) | flat_fields(s) | store.read(s) for s in available]

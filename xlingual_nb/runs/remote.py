@@ -18,33 +18,33 @@ IDLE = 120.0  # seconds without a job after which a warm process is ended
 
 
 class Slots:
-    """The warm processes of a dask worker, one for each of its threads."""
+    """The processes of a dask worker that wait for their next job, one for each of its threads."""
 
     def __init__(self):
         self._processes = {}  # {thread: (settings, process, when its last job ended)}
         self._lock = threading.Lock()
-        self._reaper = None
+        self._reaper = None  # the thread that ends processes which wait for too long
 
     def acquire(self, settings) -> Worker:
-        """A process for a job of this thread: the warm one if its settings fit, else a new one.
+        """A process for a job: that of this thread's last job if its settings fit, else a new one.
 
         Parameters
         ----------
         settings : tuple
-            Number of threads and environment that the process must have.
+            (number of threads, sorted (variable, value) pairs of the environment) of the process.
 
         Returns
         -------
         Worker
         """
-        nothing = (None, None, 0.0)
         with self._lock:
-            warm_settings, process, _ = self._processes.pop(threading.get_ident(), nothing)
-        if process is not None and warm_settings == settings and process.is_running():
-            return process
-
-        if process is not None:
+            waiting = self._processes.pop(threading.get_ident(), None)
+        if waiting is not None:
+            its_settings, process, _ = waiting
+            if its_settings == settings and process.is_running():
+                return process
             process.stop()
+
         threads, environment = settings
         return Worker(threads, dict(environment))
 
@@ -64,13 +64,15 @@ class Slots:
                 self._reaper.start()
 
     def _reap(self):
-        """End the processes that have had no job for `IDLE` seconds, for ever."""
+        """In a thread, for ever: end the processes that have had no job for `IDLE` seconds."""
         while True:
             time.sleep(IDLE / 4)
+            idle = []
             with self._lock:
-                limit = time.monotonic() - IDLE
-                old = [thread for thread, (*_, since) in self._processes.items() if since < limit]
-                idle = [self._processes.pop(thread)[1] for thread in old]
+                for thread, (_, process, ended) in list(self._processes.items()):
+                    if time.monotonic() - ended > IDLE:
+                        idle.append(process)
+                        del self._processes[thread]
 
             for process in idle:  # outside the lock: a process may take seconds to stop
                 process.stop()
@@ -82,20 +84,20 @@ _SLOTS = Slots()
 def do_packed(
     name: str, packed: bytes, threads: int, environment: dict, is_wanted
 ) -> Failure | None:
-    """Do a packed job in the warm process of this thread.
+    """Do a job in a process beside this dask worker, if possible that of its thread's last job.
 
     Parameters
     ----------
     name : str
         Of the job.
     packed : bytes
-        As of `executors.pack`.
+        The job, as of `executors.pack`.
     threads : int
-        Of the process.
+        How many threads numerical libraries use in the process.
     environment : dict
-        Variables of the process.
+        Environment variables of the process.
     is_wanted : callable
-        Asked while the job runs: it is stopped when False.
+        Asked every second while the job runs; once it returns False, the job is stopped.
 
     Returns
     -------
@@ -117,11 +119,12 @@ def do_packed(
 def remote_job():
     """The function that a dask worker runs for a job.
 
-    An inner function, which dask sends by value.
+    It is made here as an inner function: dask sends such a function as code, one of a module by its
+    name. So scheduler and workers understand it without this package.
     """
 
     def run_job(name, packed, threads, environment, holds_slot):
-        """Do a packed job in a warm process beside this dask worker (`do_packed`)."""
+        """Do a packed job in a process beside this dask worker (`do_packed`)."""
         from distributed import get_worker, secede
         from xlingual_nb.runs.remote import do_packed
 
@@ -131,10 +134,11 @@ def remote_job():
             secede()  # the worker may take another job beside this one
 
         def is_wanted():
+            """Whether the worker is not being closed, and dask has not cancelled the job."""
             task = worker.state.tasks.get(key)
-            is_working = worker.status.name in ("running", "paused")
-            is_held = task is not None and task.state in ("executing", "long-running")
-            return is_working and is_held
+            is_open = worker.status.name in ("running", "paused")
+            is_under_way = task is not None and task.state in ("executing", "long-running")
+            return is_open and is_under_way
 
         return do_packed(name, packed, threads, environment, is_wanted)
 
@@ -142,13 +146,20 @@ def remote_job():
 
 
 def remote_check():
-    """The function with which a worker tells what it has: host, package, view of the store, GPUs.
+    """The function with which a worker reports what it has: host, package, store and GPUs.
 
-    It imports all it needs itself, since a worker without the package must be able to run it.
+    An inner function, which dask sends as code. It imports all it needs itself, since a worker without
+    this package must be able to run it.
     """
 
     def check(folder, token, wants_gpu):
-        """Report host, version and digest of the package, view of the store, and GPUs if wanted."""
+        """Report what this machine has, as `{"host": "node7", "version": "...", "digest": "5d41...",
+        "gpus": None, "store": ""}`.
+
+        `digest` is of the package's source files; both are None without it. `store` is empty, or says
+        what is wrong: this machine `does not see` the file `.seen-{token}` in the folder, or `may not
+        write in` it. GPUs are counted if wanted.
+        """
         import hashlib
         import importlib.metadata
         import importlib.util
@@ -174,8 +185,8 @@ def remote_check():
                 report["version"] = "not installed, on the import path"
 
         # the store: the file that the caller has just written into it
-        mark = pathlib.Path(folder) / f".seen-{token}"
-        if not mark.is_file():
+        marker_file = pathlib.Path(folder) / f".seen-{token}"
+        if not marker_file.is_file():
             report["store"] = "does not see"
         elif not os.access(folder, os.W_OK):
             report["store"] = "may not write in"
@@ -196,9 +207,10 @@ def fault_of(report: dict, ours: dict, folder) -> str:
     Parameters
     ----------
     report : dict
-        The worker's host, version and digest of the package, GPUs, and its view of the store.
+        The worker's answer: `{"host": "node7", "version": "...", "digest": "5d41...", "gpus": 2,
+        "store": ""}`; without the package version and digest are None.
     ours : dict
-        Version and digest here.
+        The same of this process.
     folder : Path
         Of the store.
 

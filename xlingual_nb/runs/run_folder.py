@@ -39,12 +39,14 @@ def processor() -> str:
 
 
 def made_on() -> dict:
-    """What this process computes with, for the manifests of its runs.
+    """The machine and libraries that this process computes with, for the manifests of its runs.
 
     System, processor, device, graphics card, threads, and versions of Python and of the libraries
-    that are loaded; facts that do not apply are left out.
+    that are loaded, as `{"system": "Linux", "device": "cpu", "threads": 1, ...}`; facts that do
+    not apply are left out.
     """
     libraries = ("numpy", "torch", "transformers", "tokenizers")
+    # None for a library that is not imported: no module, and so no version
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in libraries}
 
     # torch is asked only where a run has loaded it: importing it takes seconds
@@ -70,10 +72,10 @@ def made_on() -> dict:
 
 # %% ../../nbs/lib/1100_run_folder.ipynb #885a9b92
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
-    """The partial folder of a run, ready to be worked in.
+    """The partial folder of a run, in which it is made, ready to be worked in.
 
-    A folder that an interrupted process left is gone on from, unless it was begun with other code
-    or other inputs; then it is emptied.
+    What an interrupted process has left in it, such as checkpoints, is used, unless it was begun
+    with other code or other inputs; then the folder is emptied.
 
     Parameters
     ----------
@@ -82,7 +84,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     spec : run spec
         A frozen dataclass with a `stage`.
     code : dict | None, optional
-        Definitions of each stage by name, as of `stages.stage_code`.
+        {stage: {definition: digest}} today, as of `stages.stage_code`.
     keep : bool, default False
         Go on even from a folder of other code or inputs. The run is then published with the code
         and inputs that it was begun with: stale.
@@ -93,11 +95,15 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     """
     folder = store.partial(spec)
     about = lineage(store, spec, code)
+    # the code and inputs with which an earlier process began the run
     begun = (load_json(folder / "begun.json") or {}).get("about")
-    is_current = (
-        begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
-    )
-    if folder.exists() and not is_current and not (begun and keep):
+    is_current = False
+    if begun:
+        has_same_inputs = begun["inputs"] == about["inputs"]
+        is_current = has_same_inputs and not own_reasons(begun, spec, code or {})
+
+    is_usable = is_current or (begun and keep)
+    if folder.exists() and not is_usable:
         shutil.rmtree(store.aside(folder), ignore_errors=True)
         begun = None
 
@@ -111,7 +117,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
 
 # %% ../../nbs/lib/1100_run_folder.ipynb #7a9ab292
 def publish(store: Store, spec, seconds: float = 0.0, partners=()):
-    """Turn the partial folder into the finished run, atomically.
+    """Turn the partial folder, in which a run was made, into the finished run, atomically.
 
     Parameters
     ----------
@@ -122,12 +128,13 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
     seconds : float, default 0.0
         How long the run took.
     partners : iterable of str
-        Ids of the runs made in one go with it.
+        Ids of the runs that the same job has made, itself included or not.
     """
     folder = store.partial(spec)
     with free_space(store.root):
         write_atomic(folder / "spec.json", canonical(spec) + "\n")
-        # all products reach the disk before the manifest that lists them does
+        # all products reach the disk before the manifest that lists them does; of a new file, also
+        # the folder that names it
         for file in products(folder):
             sync(file)
         for inner in {file.parent for file in products(folder)}:
@@ -181,9 +188,10 @@ def _install(store: Store, spec):
 
 # %% ../../nbs/lib/1100_run_folder.ipynb #a0e00b3d
 def finish(store: Store, spec) -> bool:
-    """Publish a partial folder that was complete when its maker was killed.
+    """Publish a run that was complete in its partial folder when its process was killed.
 
-    Called after `begin`.
+    That may happen in the last step of `publish`, before the folder has its final name. Called
+    after `begin`.
 
     Parameters
     ----------
@@ -211,10 +219,10 @@ def finish(store: Store, spec) -> bool:
 
 
 def renew(store: Store, spec, code: dict) -> bool:
-    """Renew the manifest of a stale run whose own code, spec and inputs are unchanged.
+    """Mark a stale run as up to date if its own code, its spec and its inputs' files are unchanged.
 
     Such a run was stale because of the code of its inputs, which came out the same when they were
-    made again.
+    made again. Its manifest gets today's code.
 
     Parameters
     ----------

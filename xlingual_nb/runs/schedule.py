@@ -9,44 +9,57 @@ __all__ = ['cards_of', 'chain_lengths', 'makespan', 'machine_costs', 'rows_behin
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab00
 import heapq
 from collections.abc import Hashable, Mapping
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .files import load_json
 from .plan import MachineTable, Node, ancestors_by_id
 from .stages import stage_of
 from .store import Store
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab04
 def cards_of(node: Node, devices: int) -> int:
-    """Number of cards that make a run together.
+    """Number of cards (GPUs) that make a run together.
 
     Parameters
     ----------
     node : Node
-        The run.
+        The run; its batches can be cut into `shards` parts, one for a card.
     devices : int
-        Number of devices that one run may have.
+        Number of cards that one run may have.
+
+    Returns
+    -------
+    int
     """
     return min(devices, node.shards)
 
 
 def chain_lengths(nodes: Mapping[str, Node], devices: int = 1) -> dict[str, float]:
-    """FLOPs, for each of its cards, of the longest chain of runs that begins with each run.
+    """Length of the longest chain of runs that begins with each run, such as pretraining,
+    fine-tuning, evaluation: none of them can begin before the one in front has ended.
 
     Parameters
     ----------
     nodes : Mapping[str, Node]
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     devices : int, default 1
-        Number of devices that one run may have.
+        Number of cards that one run may have.
+
+    Returns
+    -------
+    dict
+        {run id: FLOPs}: the sum over the chain, of each run those of one of its cards.
     """
-    after = dict.fromkeys(nodes, 0.0)
+    longest_after = dict.fromkeys(nodes, 0.0)  # of the runs that read this one
     lengths = {}
-    for key in reversed(list(nodes)):
-        lengths[key] = nodes[key].weight / cards_of(nodes[key], devices) + after[key]
-        for parent in nodes[key].parent_ids:
-            after[parent] = max(after[parent], lengths[key])
+    for key in reversed(list(nodes)):  # what reads a run before the run itself
+        node = nodes[key]
+        lengths[key] = node.weight / cards_of(node, devices) + longest_after[key]
+        for parent in node.parent_ids:
+            longest_after[parent] = max(longest_after[parent], lengths[key])
     return lengths
 
 
@@ -59,15 +72,16 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     Parameters
     ----------
     nodes : mapping
-        {run id: Node}.
+        {run id: Node} of the runs to be made, inputs before what reads them.
     cards : int
+        Number of cards (GPUs) that there are.
     devices : int
-        Cards a run may use.
+        Number of cards that one run may have.
 
     Returns
     -------
     float
-        FLOPs.
+        FLOPs that one card could make in that time.
     """
     devices = 2 ** (min(cards, devices).bit_length() - 1)  # the largest power of two that fits
     urgency = chain_lengths(nodes, devices)
@@ -78,14 +92,16 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
         for parent in node.parent_ids:
             readers[parent].append(key)
 
-    # two heaps: ready runs by urgency, and runs under way by the time at which they end
+    # two heaps, whose first is the smallest: ready runs, most urgent first (hence the minus), and
+    # runs under way by the time at which they end
     ready = [(-urgency[key], key) for key, count in n_awaited.items() if not count]
     heapq.heapify(ready)
     under_way = []
     n_free = cards
     now = 0.0
     while ready or under_way:
-        # start ready runs while there are cards for the most urgent
+        # start ready runs while there are cards for the most urgent; a less urgent one that needs
+        # fewer cards does not overtake it
         while ready:
             _, key = ready[0]
             n_cards = cards_of(nodes[key], devices)
@@ -105,7 +121,9 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     return now
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab07
-def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int = 1) -> pd.DataFrame:
+def machine_costs(
+    nodes: Mapping[str, Node], table: MachineTable, devices: int = 1
+) -> "pd.DataFrame":
     """What the runs cost on each machine of a table, one row a machine.
 
     A card makes one run at a time. A run whose batches are cut into shards has up to `devices`
@@ -125,6 +143,8 @@ def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int =
         Columns: machine, card-hours, price (in the table's currency), longest run and critical path
         (hours), days on each number of cards of the table.
     """
+    import pandas as pd
+
     # FLOPs, which each machine's speed turns into hours
     total = sum(node.weight for node in nodes.values())
     work_of_runs = [node.weight / cards_of(node, devices) for node in nodes.values()]
@@ -146,14 +166,14 @@ def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int =
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0a
 def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> dict[str, set]:
-    """The table rows that need each run, directly or through the runs that read it.
+    """The table rows whose numbers depend on each run, directly or through the runs that read it.
 
     Parameters
     ----------
     nodes : Mapping[str, Node]
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     wanted : Mapping[Hashable, set[str]]
-        {row: ids of the runs that its numbers come from}.
+        {row: ids of the runs that its numbers are read from}.
 
     Returns
     -------
@@ -162,7 +182,7 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
     """
     rows = {key: set() for key in nodes}
     for row, keys in wanted.items():
-        for key in keys & set(nodes):
+        for key in keys & set(nodes):  # without those that need not be made
             rows[key].add(row)
 
     # in reverse, a run comes before its inputs: the rows that need it need these too
@@ -172,16 +192,25 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
     return rows
 
 
-def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> pd.Series:
-    """FLOPs of each table row, dearest first; a shared run counts in equal parts.
+def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> "pd.Series":
+    """FLOPs that each table row costs, dearest first.
+
+    A run on which several rows depend counts in equal parts for each of them.
 
     Parameters
     ----------
     nodes : Mapping[str, Node]
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     wanted : Mapping[Hashable, set[str]]
-        Ids of the runs that each row asks for.
+        {row: ids of the runs that its numbers are read from}.
+
+    Returns
+    -------
+    Series
+        FLOPs, with the rows as index.
     """
+    import pandas as pd
+
     costs = dict.fromkeys(wanted, 0.0)
     for key, rows in rows_behind(nodes, wanted).items():
         for row in rows:
@@ -192,29 +221,41 @@ def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) ->
 def nodes_without(
     nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]], dropped
 ) -> dict[str, Node]:
-    """The runs that are left when some rows are not wanted any more.
+    """The runs that are still to be made when some table rows are not wanted any more.
 
     Parameters
     ----------
     nodes : Mapping[str, Node]
         Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
     wanted : Mapping[Hashable, set[str]]
-        Ids of the runs that each row asks for.
+        {row: ids of the runs that its numbers are read from}.
     dropped : iterable
-        The rows.
+        Rows that are not wanted.
+
+    Returns
+    -------
+    dict[str, Node]
+        Without the runs that dropped rows alone depend on.
     """
     dropped = set(dropped)
-    behind = rows_behind(nodes, wanted)
-    return {key: node for key, node in nodes.items() if not behind[key] or behind[key] - dropped}
+    rows_of_runs = rows_behind(nodes, wanted)
+    left = {}
+    for key, node in nodes.items():
+        rows = rows_of_runs[key]
+        if not rows or rows - dropped:  # a run on which no row depends stays
+            left[key] = node
+    return left
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0d
-def measured_speeds(specs, store: Store) -> pd.DataFrame:
-    """FLOP/s that the finished runs behind `specs` reached, by stage and device.
+def measured_speeds(specs, store: Store) -> "pd.DataFrame":
+    """FLOP/s that finished runs reached, by stage and device.
 
     Parameters
     ----------
     specs : iterable of run spec
+        The runs; those that they read, directly or not, are measured too.
     store : Store
+        Whose manifests have the seconds that each run took.
 
     Returns
     -------
@@ -222,6 +263,8 @@ def measured_speeds(specs, store: Store) -> pd.DataFrame:
         Columns: stage, device (the processor or card), runs, FLOP/s. Runs of less than a second are
         left out: starting is all that they measure.
     """
+    import pandas as pd
+
     rows = []
     for spec in ancestors_by_id(specs).values():
         cost = stage_of(spec).cost

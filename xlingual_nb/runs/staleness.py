@@ -9,8 +9,7 @@ __all__ = ['lineage', 'Reason', 'moved_values', 'own_reasons', 'StoreView', 'cla
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .code_fingerprint import changes, current_name, digest_of, was_called
@@ -19,9 +18,14 @@ from .spec import one_look, parents, plain_value, restore, run_id
 from .stages import declared_stages, stage_code
 from .store import Store, fingerprint, list_runs
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # %% ../../nbs/lib/1080_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
     """The code and inputs that a run made now would have, as its manifest records them.
+
+    A run whose manifest says otherwise is stale.
 
     Parameters
     ----------
@@ -30,7 +34,7 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     spec : run spec
         A frozen dataclass with a `stage`.
     code : dict | None, optional
-        Definitions of each stage by name, as of `stages.stage_code`.
+        {stage: {definition: digest}} today, as of `stages.stage_code`.
 
     Returns
     -------
@@ -65,7 +69,16 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
 # %% ../../nbs/lib/1080_staleness.ipynb #a1d10144
 @dataclass(frozen=True)
 class Reason:
-    """Why a run is stale: by its `code`, a `default` of its spec, or an `input`; in words."""
+    """Why a run is stale.
+
+    Attributes
+    ----------
+    kind : str
+        What has changed since it was made: its `code`, a `default` of its spec, or an `input`, a
+        run that it reads.
+    text : str
+        In words: `models.training.pretrain has changed`.
+    """
 
     kind: str
     text: str
@@ -74,54 +87,66 @@ class Reason:
 def moved_values(old, new, name: str = "") -> list[str]:
     """The fields of a spec whose value has changed since it was recorded, a phrase each.
 
+    The same spec can mean another value if a default was changed: run ids, and specs in files, leave
+    out fields that are at their default.
+
     Parameters
     ----------
     old : object
-        Plain values of the spec then, with defaults.
+        Plain values of the spec then, with defaults: `{"is": "pretrain", "layers": 12}`.
     new : object
         Plain values of the spec now, with defaults.
     name : str, optional
-        Dotted name of the field that the values are of.
+        Dotted name of the field that the values are of; empty for the spec itself.
 
     Returns
     -------
     list of str
         Such as `model.layers was 12 by default and is 6 now`.
     """
-    # compare dicts of fields and lists of members one by one, anything else as a whole
-    if isinstance(old, dict) and isinstance(new, dict):
-        # a field that is new has its default, with which the run was made as well
-        pairs = [(f"{name}.{n}".lstrip("."), old[n], new.get(n)) for n in old if n != "is"]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = [(f"{name}.{i}", *pair) for i, pair in enumerate(zip(old, new))]
-    else:
-        return [] if old == new else [f"{name} was {old!r} by default and is {new!r} now"]
-
     phrases = []
-    for member_name, before, now in pairs:
-        phrases += moved_values(before, now, member_name)
+    if isinstance(old, dict) and isinstance(new, dict):
+        # field by field; a field that is new has its default, with which the run was made as well
+        for field_name in old:
+            if field_name == "is":  # the name of the class
+                continue
+            full_name = f"{name}.{field_name}" if name else field_name
+            phrases += moved_values(old[field_name], new.get(field_name), full_name)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (before, now) in enumerate(zip(old, new)):
+            phrases += moved_values(before, now, f"{name}.{i}")
+    elif old != new:
+        phrases.append(f"{name} was {old!r} by default and is {new!r} now")
     return phrases
 
 
 def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
-    """What has changed in a run itself since its manifest was written.
+    """Why a run is stale by itself: changes of its code and of its spec's defaults, not of its
+    inputs.
 
     Parameters
     ----------
     about : dict
-        Manifest of a run.
+        Manifest of the run: `definitions` has the digest of each definition that made it, `spec`
+        its fields with defaults.
     spec : run spec
         A frozen dataclass with a `stage`.
     code : dict
-        Definitions of each stage by name, as of `stages.stage_code`.
+        {stage: {definition: digest}} today, as of `stages.stage_code`.
+
+    Returns
+    -------
+    list of Reason
     """
     if "definitions" not in about:
         return [Reason("code", "it was made before manifests told which definitions made a run")]
-    reasons = [Reason("code", t) for t in changes(about["definitions"], code.get(spec.stage, {}))]
-    return reasons + [
-        Reason("default", t)
-        for t in moved_values(about["spec"], plain_value(spec, with_defaults=True))
-    ]
+
+    reasons = []
+    for phrase in changes(about["definitions"], code.get(spec.stage, {})):
+        reasons.append(Reason("code", phrase))
+    for phrase in moved_values(about["spec"], plain_value(spec, with_defaults=True)):
+        reasons.append(Reason("default", phrase))
+    return reasons
 
 # %% ../../nbs/lib/1080_staleness.ipynb #b6c91ed5
 class StoreView:
@@ -131,7 +156,8 @@ class StoreView:
     ----------
     store : Store
     code : dict or None
-        {stage: its definitions} today; None: no run is stale.
+        {stage: {definition: digest}} today, with which manifests are compared; None: no run counts
+        as stale.
     """
 
     def __init__(self, store: Store, code: dict | None = None):
@@ -143,13 +169,18 @@ class StoreView:
         self._states = {}
 
     def state(self, spec) -> str:
-        """State of a run: `missing`, `damaged` (a file is missing or cut short), `stale` or
-        `found`.
+        """State of a run in the store.
 
         Parameters
         ----------
         spec : run spec
             A frozen dataclass with a `stage`.
+
+        Returns
+        -------
+        str
+            `missing`, `damaged` (a file is missing or cut short), `stale` (made by other code or
+            from other inputs than today's) or `found`.
         """
         key = run_id(spec)
         if key not in self._states:
@@ -192,7 +223,8 @@ class StoreView:
         if reasons:
             return reasons
 
-        # of inputs that are gone, or were made again since, only their code's digests are known
+        # of inputs further back that are gone, or were made again since, the manifest has only the
+        # digest of each stage's code
         for stage, digest in about.get("code", {}).items():
             if stage != spec.stage and digest != digest_of(self.code.get(stage, {})):
                 text = f"inputs were made by another code of stage {stage} than today's"
@@ -207,12 +239,14 @@ class StoreView:
 
 # %% ../../nbs/lib/1080_staleness.ipynb #ef7eacf1
 def class_of(dotted_name: str) -> type:
-    """The spec class that a manifest names as `module:name`, wherever it has moved since.
+    """The spec class (the dataclass that describes runs of a stage) that a manifest names, wherever
+    it has moved since.
 
     Parameters
     ----------
     dotted_name : str
-        `module:name`, as the manifest of a run has recorded it.
+        `module:name`, as the manifest of a run has recorded it, such as
+        `xlingual_nb.models.pretraining:PretrainSpec`.
 
     Returns
     -------
@@ -223,7 +257,7 @@ def class_of(dotted_name: str) -> type:
     InputError
         If it cannot be imported.
     """
-    # a declared class, which may be defined in a notebook, or have moved since
+    # among the declared ones: it may be defined in a notebook, or have moved since
     for stage in declared_stages().values():
         kind = stage.spec
         name_today = f"{kind.__module__}:{kind.__qualname__}"
@@ -236,7 +270,7 @@ def class_of(dotted_name: str) -> type:
     module, name = current_name(module, name)
     try:
         value = import_module(module)
-        for part in name.split("."):
+        for part in name.split("."):  # a class inside a class: `Outer.Inner`
             value = getattr(value, part)
     except (ImportError, AttributeError) as error:
         raise InputError(
@@ -299,7 +333,7 @@ def known_specs(store: Store) -> tuple[dict, dict]:
     return specs, unknown
 
 
-def stale_runs(store: Store) -> pd.DataFrame:
+def stale_runs(store: Store) -> "pd.DataFrame":
     """The runs of a store that are not up to date by today's code.
 
     Parameters
@@ -310,11 +344,11 @@ def stale_runs(store: Store) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Rows of `list_runs` with `why`; `state` is `stale`, or `unknown` where it cannot be told
-        (its spec class is not here, its text has changed).
+        Rows of `list_runs` with a column `why`, the reasons; `state` is `stale`, or `unknown` where
+        it cannot be told (its spec class is not here, its text has changed).
     """
     specs, unknown = known_specs(store)
-    why = dict(unknown)
+    why = dict(unknown)  # {run id: reasons}; empty for a run that is up to date
     with one_look():
         view = StoreView(store, stage_code())
         for key, spec in specs.items():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'LANGUAGE_READING', 'LANGUAGE_ID', 'read_languages', 'micro_languages', 'LanguageRecords', 'language_inputs',
-           'score_layers', 'learn_layers', 'tell_languages', 'LanguageIdSpec', 'langid_cost', 'make_langid']
+           'score_layers', 'learn_layers', 'predict_languages', 'LanguageIdSpec', 'langid_cost', 'make_langid']
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #9ea496d0
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..errors import InputError, require
 from ..models.pretraining import PretrainSpec
 from ..models.configs import Shape, step_flops
 from ..runs.stages import declare
-from .encoding import Inputs, pieces, turn_nothing
+from .encoding import Inputs, pieces, keep_order
 from .recipes import Bag
 from .metrics import accuracy, by_kind, majority
 from .task import Head, Task, make_task
@@ -173,7 +173,7 @@ def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
     return train_layers(encoder, train, dev, settings, seed, progress)
 
 
-def tell_languages(encoder, classifiers, inputs: Inputs):
+def predict_languages(encoder, classifiers, inputs: Inputs):
     """Language of every text by each layer's classifier.
 
     Parameters
@@ -186,17 +186,17 @@ def tell_languages(encoder, classifiers, inputs: Inputs):
     -------
     dict of ndarray, shape (texts,)
     """
-    from xlingual_nb.tasks.linear_probes import ask_layers
+    from xlingual_nb.tasks.linear_probes import predict_by_layer
 
-    return ask_layers(encoder, classifiers, inputs)
+    return predict_by_layer(encoder, classifiers, inputs)
 
 
 LANGUAGE_ID = Task(
     "langid",
     encode=language_inputs,
-    turn=turn_nothing,
+    turn=keep_order,
     score=score_layers,
-    head=Head(learn_layers, tell_languages),
+    head=Head(learn_layers, predict_languages),
 )
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #b495c343

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CONVENTIONS', 'LEFT_OUT', 'accuracy', 'by_kind', 'majority', 'check_bio', 'spans', 'check_lengths', 'span_f1',
-           'score_labels', 'score_names', 'score_words', 'Tree', 'circle', 'best_heads', 'best_tree', 'attachment',
-           'chain', 'score_trees', 'turn_trees']
+           'convert_bio', 'tag_as_bio', 'allowed_transitions', 'score_labels', 'score_entities', 'score_tags', 'Tree',
+           'find_cycle', 'best_heads', 'best_tree', 'attachment', 'branching_tree', 'score_trees', 'reverse_trees']
 
 # %% ../../nbs/lib/6030_metrics.ipynb #ad9445a1
 from dataclasses import replace
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError, require
-from .encoding import Inputs, mirrored_places
+from .encoding import Inputs, mirror_word_starts
 
 # %% ../../nbs/lib/6030_metrics.ipynb #29a0b694
 def accuracy(predicted, labels) -> float:
@@ -208,6 +208,56 @@ def span_f1(gold, predicted, convention="conll") -> dict:
         recall=n_right / max(1, n_gold),
     )
 
+# %% ../../nbs/lib/6030_metrics.ipynb #c0f92c96
+def convert_bio(tags, scheme: str) -> list[str]:
+    """BIO tags in another scheme, as `B-PER L-PER` in BIOUL; an I- that continues nothing begins.
+
+    Parameters
+    ----------
+    tags : sequence of str
+    scheme : {"bio", "bioul"}
+        L is the last word of an entity, U its only one.
+    """
+    named_tags = ["O"] * len(tags)
+    for start, stop, kind in spans(tags):
+        marks = "B" + "I" * (stop - start - 1)
+        if scheme == "bioul":
+            marks = "U" if stop == start + 1 else marks[:-1] + "L"
+        named_tags[start:stop] = [f"{mark}-{kind}" for mark in marks]
+    return named_tags
+
+
+def tag_as_bio(tag: str) -> str:
+    """A tag of either scheme in BIO: `U-PER` is `B-PER`, `L-PER` is `I-PER`.
+
+    Parameters
+    ----------
+    tag : str
+    """
+    return dict(U="B", L="I").get(tag[0], tag[0]) + tag[1:]
+
+# %% ../../nbs/lib/6030_metrics.ipynb #568eb300
+def allowed_transitions(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which labels may follow each other, begin and end a sentence; in BIOUL where one says U.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        K of them.
+
+    Returns
+    -------
+    follow : ndarray of bool, shape (K, K)
+    begin, end : ndarray of bool, shape (K,)
+    """
+    mark = np.array([label[0] for label in labels])
+    kind = np.array([label[2:] for label in labels])
+    goes_on = np.isin(mark, ["I", "L"])
+    unfinished = np.isin(mark, ["B", "I"])
+    continues = unfinished[:, None] & goes_on & (kind[:, None] == kind)
+    must = unfinished & ("U" in mark)
+    return continues | ~(must[:, None] | goes_on), ~goes_on, ~must
+
 # %% ../../nbs/lib/6030_metrics.ipynb #ce044007
 def score_labels(inputs: Inputs, answers) -> dict:
     """Accuracy of labels, by kind where the records have kinds, and the majority baseline.
@@ -228,7 +278,7 @@ def score_labels(inputs: Inputs, answers) -> dict:
     )
 
 
-def score_names(inputs: Inputs, answers: list[list[str]]) -> dict:
+def score_entities(inputs: Inputs, answers: list[list[str]]) -> dict:
     """Entity F1, precision and recall.
 
     Parameters
@@ -244,7 +294,7 @@ def score_names(inputs: Inputs, answers: list[list[str]]) -> dict:
     return span_f1(inputs.gold, answers)
 
 
-def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
+def score_tags(inputs: Inputs, answers: list[list[str]]) -> dict:
     """Tagging accuracy, and the majority baseline.
 
     Parameters
@@ -294,7 +344,7 @@ class Tree(NamedTuple):
         return Tree(*(values[::-1] for values in (heads, self.relations, self.tags)))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7e183172
-def circle(heads: np.ndarray) -> list[int]:
+def find_cycle(heads: np.ndarray) -> list[int]:
     """The words of one cycle that the heads form (Chu-Liu/Edmonds), if they form one.
 
     Parameters
@@ -344,7 +394,7 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     # if every word's best head makes a tree, it is the best tree
     heads = scores.argmax(1)
     heads[0] = 0
-    if not (cycle := circle(heads)):
+    if not (cycle := find_cycle(heads)):
         return heads
 
     # The cycle becomes one node, `ring`, of a smaller graph, which is solved first.
@@ -440,7 +490,7 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
     return dict(uas=n_heads / max(1, n_words), las=n_labelled / max(1, n_words))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da
-def chain(length: int, to: str) -> Tree:
+def branching_tree(length: int, to: str) -> Tree:
     """A left- or right-branching baseline tree: every word hangs on its neighbour, the last on
     the root.
 
@@ -473,13 +523,13 @@ def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
     """
 
     def floor(to):
-        return attachment(inputs.gold, [chain(len(a.heads), to) for a in answers])["uas"]
+        return attachment(inputs.gold, [branching_tree(len(a.heads), to) for a in answers])["uas"]
 
     scores = attachment(inputs.gold, answers)
     return dict(las=scores["las"], uas=scores["uas"], left=floor("left"), right=floor("right"))
 
 
-def turn_trees(inputs: Inputs) -> Inputs:
+def reverse_trees(inputs: Inputs) -> Inputs:
     """Parsed sentences reversed, all but their ids.
 
     Parameters
@@ -490,5 +540,5 @@ def turn_trees(inputs: Inputs) -> Inputs:
     -------
     Inputs
     """
-    firsts = mirrored_places(inputs.texts[0], inputs.firsts)
+    firsts = mirror_word_starts(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tree.reverse() for tree in inputs.gold])

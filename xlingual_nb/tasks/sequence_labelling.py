@@ -12,13 +12,13 @@ from typing import ClassVar
 from ..models.configs import LinearTagging, Tagging, step_flops
 from ..models.pretraining import PretrainSpec
 from ..runs.stages import declare
-from .encoding import turn_names, turn_words, word_inputs
-from .metrics import score_names, score_words
+from .encoding import reverse_entities, reverse_tagged_words, word_inputs
+from .metrics import score_entities, score_tags
 from .task import CRF, LINEAR, Task, make_task
 from ..text.records import LabelledRecords
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #75e4d8f7
-NER = Task("ner", encode=word_inputs, turn=turn_names, score=score_names, head=CRF)
+NER = Task("ner", encode=word_inputs, turn=reverse_entities, score=score_entities, head=CRF)
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #c90bcc17
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def make_ner(specs, folders, store, progress):
 declare(NerSpec, make_ner, cost=ner_cost)
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #98ecdc8e
-POS = Task("pos", encode=word_inputs, turn=turn_words, score=score_words, head=LINEAR)
+POS = Task("pos", encode=word_inputs, turn=reverse_tagged_words, score=score_tags, head=LINEAR)
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #4783dd73
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIER', 'CRF', 'LINEAR', 'Head', 'Task', 'tune_classifier', 'classify', 'word_features', 'train_crf',
-           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'checkpoint_tokenizer', 'reading_of',
-           'as_read', 'name_of', 'make_task']
+           'tag_by_crf', 'train_regression', 'tag_by_regression', 'shift_token_ids', 'checkpoint_tokenizer',
+           'language_view_and_reader', 'encode_for_checkpoint', 'language_label', 'make_task']
 
 # %% ../../nbs/lib/6090_task.ipynb #cbbe7e25
 from collections.abc import Callable
@@ -130,12 +130,12 @@ def word_features(encoder, inputs: Inputs, settings):
     -------
     bilstm_crf.Features
     """
-    from xlingual_nb.tasks.bilstm_crf import features
+    from xlingual_nb.tasks.bilstm_crf import first_subword_vectors
 
     (words,) = inputs.texts
     (view,) = inputs.views
     has_mix = getattr(settings, "mix", False)  # of a tagger, not of logistic regression
-    return features(encoder, words, inputs.firsts, view, settings.layer, has_mix)
+    return first_subword_vectors(encoder, words, inputs.firsts, view, settings.layer, has_mix)
 
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
@@ -225,7 +225,7 @@ def tag_by_regression(encoder, tagger, inputs: Inputs):
 LINEAR = Head(train_regression, tag_by_regression)
 
 # %% ../../nbs/lib/6090_task.ipynb #499f4a2f
-def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
+def shift_token_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
     """Ids of the tokenizer as a view wants them: shifted, and reversed where it is.
 
     Parameters
@@ -263,7 +263,7 @@ def checkpoint_tokenizer(trained, encoder, store):
     return encoder.tokenizer
 
 
-def reading_of(trained, encoder, name: str, tokenizer):
+def language_view_and_reader(trained, encoder, name: str, tokenizer):
     """How a checkpoint reads new text of a language.
 
     Parameters
@@ -284,10 +284,10 @@ def reading_of(trained, encoder, name: str, tokenizer):
         return language_reader(trained, name, tokenizer)
     # an external checkpoint says at most in its folder how it reads a language
     view = encoder.views.get(name, LanguageView(name))
-    return view, lambda text: own_ids(encoder, view, text)
+    return view, lambda text: shift_token_ids(encoder, view, text)
 
 # %% ../../nbs/lib/6090_task.ipynb #f1039e06
-def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
+def encode_for_checkpoint(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
     """Labelled records as a checkpoint reads them: token ids, right answers, language inputs.
 
     Parameters
@@ -332,7 +332,7 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
     views = []
     texts = []
     for i, side in enumerate(sides):
-        view, read = reading_of(trained, encoder, side.language, tokenizer)
+        view, read = language_view_and_reader(trained, encoder, side.language, tokenizer)
         views.append(view)
         texts.append(read(encoded[side].texts[i]))
 
@@ -342,7 +342,7 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
     return replace(inputs, texts=tuple(texts), views=tuple(views))
 
 
-def name_of(examples) -> str:
+def language_label(examples) -> str:
     """The language of a test; of a pair both, with a bar between.
 
     Parameters
@@ -383,7 +383,7 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
         tokenizer = checkpoint_tokenizer(spec.checkpoint, encoder, store)
 
         def read_labelled(examples):
-            return as_read(task, spec.checkpoint, examples, tokenizer, store, encoder)
+            return encode_for_checkpoint(task, spec.checkpoint, examples, tokenizer, store, encoder)
 
         # not every task has development data, or draws anything
         dev = read_labelled(spec.dev) if getattr(spec, "dev", None) else None
@@ -402,6 +402,6 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
                 values.setdefault(metric, {})
                 # accuracy by kind is empty where the records have no kinds
                 if value != {}:
-                    values[metric][name_of(examples)] = value
+                    values[metric][language_label(examples)] = value
 
         write_measures(folder, values)
