@@ -245,7 +245,10 @@ def scheduled_learning_rate(training: Training, step: int, steps: int) -> float:
 
 # %% ../../nbs/lib/4020_configs.ipynb #fcddf2a8
 def scheduled_epsilon(training: Training, step: int, decay: float = 0.999) -> float:
-    """Epsilon that PyTorch's AdamW needs at a step to follow `training.early_epsilon`.
+    """Epsilon for PyTorch's AdamW at a step, so that it does what older libraries did if wanted.
+
+    With `training.early_epsilon` it is added before the bias correction of the second moment, as in
+    the library of Dufter & Schütze's code.
 
     Parameters
     ----------

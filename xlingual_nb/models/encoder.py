@@ -82,6 +82,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
     Returns
     -------
     dict of tuple of int
+        As `{"0.output.dense.weight": (64, 256), ...}`; the number is that of the layer.
     """
     h = shape.hidden
     i = shape.intermediate
@@ -122,6 +123,7 @@ def undecayed_weights(
     Returns
     -------
     dict of tuple of int
+        As `{"0.output.dense.bias": (64,), ...}`; the number is that of the layer.
     """
     h = shape.hidden
     i = shape.intermediate

@@ -149,7 +149,7 @@ def checkpoint_folder(checkpoint: str, weights: bool = True) -> Path:
 
 # %% ../../nbs/lib/4180_external.ipynb #bc6987e7
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint's folder, subfolders and hidden files left out.
+    """The files of a checkpoint's folder; subfolders and hidden files are left out.
 
     Parameters
     ----------

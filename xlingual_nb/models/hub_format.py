@@ -18,10 +18,10 @@ from ..text import tokenizers
 
 # %% ../../nbs/lib/4080_hub_format.ipynb #1dcfe4a4
 def hub_weight_names(name: str) -> list[str]:
-    """Hugging Face names of one of our weights.
+    """Hugging Face names of one of the weights of `BatchedModels`.
 
-    `0.attention.qkv.weight` has three: `bert.encoder.layer.0.attention.self.query.weight`, and the
-    same of key and value.
+    `0.attention.qkv.weight`, of layer 0, has three:
+    `bert.encoder.layer.0.attention.self.query.weight`, and the same of key and value.
 
     Parameters
     ----------

@@ -223,6 +223,7 @@ def sample_other_document(begins, ends, begin: int, rng) -> tuple[int, int]:
     sentence, end : int
     """
     number = int(rng.integers(len(begins)))
+    # the present document: draw one of the others, counted from the next one on
     if begins[number] == begin and len(begins) > 1:
         number = (number + 1 + int(rng.integers(len(begins) - 1))) % len(begins)
     sentence = int(rng.integers(begins[number], ends[number]))
@@ -390,20 +391,22 @@ def language_segment_pairs(
 def resample_languages(
     tables: list[np.ndarray], origins: list[int], exponent: float
 ) -> list[np.ndarray]:
-    """Segment pairs of each language, as many as `smooth_counts` takes, shifted to its place
-    among all texts.
+    """Segment pairs of each language, sampled in proportion to a power of the size of its text.
 
     Parameters
     ----------
     tables : list of ndarray, shape (pairs, 5)
+        Of each language; rows are `SegmentPair`, with tokens counted from the start of its text.
     origins : list of int
-        First token of each language, of `concatenate_texts`.
+        First token of each language in the texts of all languages end to end.
     exponent : float
+        The power (`smooth_counts`); below 1, small languages are seen more often.
 
     Returns
     -------
     list of ndarray, shape (pairs, 5)
-        Fewer pairs than there are are a random subset; more repeat them.
+        With tokens counted over all texts. A language that gives fewer pairs than it has gives a
+        random subset; one that gives more repeats them.
     """
     counts = [len(table) for table in tables]
     resampled = []

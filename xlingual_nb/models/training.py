@@ -95,7 +95,7 @@ def total_steps(job: TrainingJob, training: Training) -> int:
 def job_batch(
     job: TrainingJob, training: Training, indices: np.ndarray, step: int, rows: tuple[int, int]
 ):
-    """The batch of one model at a step.
+    """The examples of one model at a step, masked and packed into rows.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def job_batch(
         Examples of the step.
     step : int
     rows : tuple of int
-        Row lengths (short, long).
+        Lengths of short and of long rows, into which examples are packed.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def job_batch(
     """
     dataset = job.dataset
     masking = job.masking
-    # the first steps may mask more tokens, and of shorter inputs
+    # the first steps may mask more tokens, and of inputs that are cut into short slices
     if step < training.opening:
         masking = replace(masking, rate=training.opening_rate)
         if training.opening_slice:
@@ -182,7 +182,7 @@ def create_optimiser(stack: BatchedModels, training: Training):
 
 
 def state_tensors(stack: BatchedModels, adam, model: int) -> dict[str, torch.Tensor]:
-    """Weights and AdamW moments of one model, as views of those of the batch.
+    """Weights and AdamW moments of one of the batched models, as views: what a state consists of.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def load_state(jobs, stack, adam, step: int) -> torch.Tensor:
 
 # %% ../../nbs/lib/4090_training.ipynb #fe103dd3
 def check_finite_losses(jobs, loss, step: int) -> None:
-    """Stop a training that diverges.
+    """Stop a training whose loss is no longer a number.
 
     Parameters
     ----------
@@ -629,7 +629,7 @@ def pretrain(
 
             done = step + 1
             if done % log_interval == 0 or done == steps:
-                n_summed = done - step // log_interval * log_interval
+                n_summed = done - step // log_interval * log_interval  # steps since the last line
                 rate = scheduled_learning_rate(training, step, steps)
                 write_logs(jobs, logs, done, loss=loss / n_summed, rate=rate)
                 loss = torch.zeros_like(loss)
