@@ -241,7 +241,7 @@ class ParserHead(nn.Module):
         -------
         Tensor, shape ()
         """
-        # [batch, units]; LOST at the root, at padding, and at words whose head was cut off
+        # [batch, units]; `HEAD_CUT_OFF` also at the root and at padding
         heads = torch.full(x.shape[:2], HEAD_CUT_OFF, device=x.device)
         relations = heads.clone()
 
@@ -257,7 +257,7 @@ class ParserHead(nn.Module):
             relation_dependent, relation_head, heads.clamp_min(0)
         )
 
-        # a word whose head was cut off (LOST, no index of a unit) adds nothing to either loss
+        # a word whose head was cut off (no index of a unit) adds nothing to either loss
         arc_loss = nn.functional.cross_entropy(arc_scores[has_head], heads[has_head])
         relation_loss = nn.functional.cross_entropy(relation_scores[has_head], relations[has_head])
         return arc_loss + relation_loss

@@ -309,7 +309,8 @@ def score_erasures(
 
     scores = {}
     for name, out in fit_erasures(development, train.language, seed).items():
-        # how often a test vector's language is recognised, learnt from MOST vectors of each
+        # how often a test vector's language is recognised, learnt from at most
+        # `MAX_LANGUAGE_VECTORS` of each
         erased_development = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in development.items()}
         erased_evaluation = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in evaluation.items()}
         scores[name] = {
@@ -418,8 +419,7 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
     n_values = n_train * shape.hidden * (4 if pairs else 12)
 
     # a head for each erasure and penalty: three labels (NLI's; NER has more), 6 operations a weight
-    # and step, which are
-    # SLOWER than those of a large matrix product
+    # and step, slower than those of a large matrix product
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * n_values
     # a forward pass costs a third of a training step
     tokens = (24 if pairs else 14) * (n_train + n_test)

@@ -249,7 +249,7 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     # vectors that do not fit into memory are computed again in each epoch
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
     passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else settings.epochs / 2
-    # a step costs three passes, a test one; STEP is what a step of the optimiser takes besides
+    # a step costs three passes, a test one; `FLOPS_PER_STEP` is what the optimiser takes besides
     training = (settings.epochs / 2 * pairs + tested / 3) * (lstm + FLOPS_PER_STEP / settings.batch)
     return {"flops": training + (passes * pairs + tested) * forward, "bytes": 1000}
 
