@@ -448,7 +448,6 @@ class Classifier:
     ) -> torch.Tensor:
         """Scores of pairs by a BERT in training, several pairs packed into a row.
 
-
         Parameters
         ----------
         bert : InTraining
