@@ -457,6 +457,8 @@ class LinearTagging:
     layer: int | None = None
 
     def __post_init__(self):
+        """Check the settings of logistic regression, each with an error that names the value."""
+        # the last penalty has to be above 0
         successors = (*self.penalties[1:], 0)
         is_decreasing = all(a > b for a, b in zip(self.penalties, successors))
         require(
@@ -576,7 +578,7 @@ class LanguageView:
 def step_flops(
     shape: Shape, vocabulary: int, tokens: int, row: int = 64, masked_share: float = 0.15
 ) -> float:
-    """Floating-point operations of one training step, forward and backward.
+    """Estimated floating-point operations of a training step of BERT, forward and backward.
 
     Parameters
     ----------

@@ -50,6 +50,7 @@ class Dropout:
     """
 
     def __init__(self, p: float, shape: Shape, seeds, step: int, rows, device="cpu", shard=None):
+        """Draw the masks of all rows, one pool of values for each row length."""
         self.shape = shape
         self.rows = rows
         self.models = len(seeds)

@@ -21,6 +21,7 @@ def pairs_at_distance(text: Encoded, distance: int) -> tuple[np.ndarray, np.ndar
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     distance : int
         In tokens, from 1.
 

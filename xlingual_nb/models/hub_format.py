@@ -118,11 +118,12 @@ def save_checkpoint(
 
 
 def load_stack(folders, device="cpu") -> BatchedModels:
-    """Checkpoints of one shape, as `save_checkpoint` writes them, as batched models.
+    """Load checkpoints of one shape, as `save_checkpoint` writes them, to run as one batch.
 
     Parameters
     ----------
     folders : iterable of Path or str
+        One a model.
     device : torch.device or str
 
     Returns

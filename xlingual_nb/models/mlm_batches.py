@@ -498,14 +498,16 @@ class Batch:
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #bd3cd0cd
 def fill_rows(values, slots, n_rows: int, length: int, empty: int) -> np.ndarray:
-    """Values at their slots of an array, and one value elsewhere.
+    """Lay out one value a token in rows; slots without a token get another value.
 
     Parameters
     ----------
     values : ndarray, shape (tokens,)
+        As the token ids.
     slots : ndarray, shape (tokens, 2)
-        (row, column).
+        Row and column of each token.
     n_rows, length : int
+        Size of the result.
     empty : int
         Value of all other slots.
 

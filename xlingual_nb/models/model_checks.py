@@ -210,7 +210,7 @@ def check_arguments(path: Path, model: nn.Module) -> None:
         f"hashed attention on chance: {fix}",
     )
 
-    # what neither is given here nor can be left out by a caller who has text alone
+    # arguments that are neither passed here (GIVEN) nor may be left out (OPTIONAL)
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]

@@ -231,7 +231,7 @@ def model_ids(
 def document_ids(
     spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None
 ) -> Encoded:
-    """Ids of a language's documents, split into inputs that fill the model; no token is lost.
+    """Token ids of a language's documents, split into inputs that fill the model; none is lost.
 
     Parameters
     ----------
@@ -596,7 +596,7 @@ def count_training_tokens(spec: PretrainSpec) -> float:
         n_inputs += inputs
         n_words += words
 
-    # Two special tokens an input.
+    # words in subwords, by the tokenizer's usual ratio, and two special tokens an input
     tokens_per_epoch = SUBWORDS_PER_WORD.get(spec.tokenizer.kind, 1.3) * n_words + 2 * n_inputs
     if steps:
         return tokens_per_epoch / n_inputs * steps * batch

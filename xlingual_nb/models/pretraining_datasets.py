@@ -108,11 +108,12 @@ def example_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/lib/4030_pretraining_datasets.ipynb #81a3b1d8
 def concatenate_texts(texts: list[Encoded], vocabulary: int) -> tuple[np.ndarray, list[int]]:
-    """All ids in one array, and where each text starts in it.
+    """The token ids of several texts in one array, and where each text starts in it.
 
     Parameters
     ----------
     texts : list of Encoded
+        One for each language.
     vocabulary : int
         Number of entries.
 
@@ -371,10 +372,13 @@ def language_segment_pairs(
     language : int
         Its number, which the draws depend on.
     text : Encoded
+        Token ids of each sentence.
     ends : ndarray, shape (documents,)
+        After how many sentences each document ends.
     max_tokens : int
+        Most tokens of both segments together.
     short : float
-        As in `document_pairs`.
+        Share of the documents whose pairs have a smaller target length.
 
     Returns
     -------

@@ -143,6 +143,7 @@ class StepBatches(torch.utils.data.Dataset):
     """
 
     def __init__(self, jobs: list[TrainingJob], training: Training, first: int, steps: int):
+        """Prepare the order of examples of each job, and the row lengths that all of them share."""
         self.jobs = jobs
         self.training = training
         self.first = first
@@ -236,7 +237,7 @@ def save_state(jobs, stack, adam, step: int, loss: torch.Tensor) -> None:
 
 # %% ../../nbs/lib/4090_training.ipynb #f08d256d
 def saved_steps(job: TrainingJob) -> set[int]:
-    """Steps whose state a job has saved; files that a power cut has cut short are left out.
+    """Steps whose saved state a training could resume from; files that are cut short do not count.
 
     Parameters
     ----------
@@ -608,8 +609,7 @@ def pretrain(
     adam = create_optimiser(stack, training)
 
     first = last_saved_step(jobs)  # 0 unless an earlier training was stopped
-    # Sum since the last line of the log. It stays on the device: to ask for a number every step
-    # would make the CPU wait for the GPU.
+    # sum since the last line of the log; it stays on the device, so that no step waits for it
     loss = load_state(jobs, stack, adam, first)
     logs = [read_log(job.folder, first) for job in jobs]
 

@@ -349,6 +349,7 @@ class SelfLearning:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the settings of self-learning, each with an error that names the values."""
         sizes = (self.cutoff, self.start, self.neighbours, self.patience, self.rounds)
         require(min(sizes) >= 1, f"{self}: give sizes of at least 1")
         require(

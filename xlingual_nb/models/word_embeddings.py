@@ -248,7 +248,7 @@ def gensim_options(spec: EmbedSpec) -> dict:
 
 
 def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.ndarray:
-    """word2vec or fastText vectors; names without text have zeros.
+    """word2vec or fastText vectors of all token ids; ids that the text lacks have zeros.
 
     Parameters
     ----------
@@ -282,14 +282,16 @@ def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np
 
 # %% ../../nbs/lib/4210_word_embeddings.ipynb #f75d76cf
 def train_glove(spec: EmbedSpec, text: Encoded, names: list[str], report):
-    """GloVe vectors; names without text have zeros.
+    """GloVe vectors of all token ids; ids that the text lacks have zeros.
 
     Parameters
     ----------
     spec : EmbedSpec
+        Its method is a `Glove`.
     text : Encoded
+        Token ids of each sentence.
     names : list of str
-        String of each id.
+        String of each id; only their number is read.
     report : callable
         Called with (epochs done, epochs in all).
 

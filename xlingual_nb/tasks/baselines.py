@@ -599,6 +599,7 @@ def make_bags(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -140,6 +140,7 @@ class ParserHead(nn.Module):
     """
 
     def __init__(self, parser: Parser, train: Inputs, width: int, std: float, settings):
+        """Number the relations of the training set, and make the layers that score trees."""
         super().__init__()
 
         # classes are the relations of the training set; parts of speech may be inputs

@@ -317,6 +317,7 @@ class BiLSTM(nn.Module):
     """
 
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
+        """A mix of layers (or none), LSTMs in both directions, and the scores of a CRF."""
         super().__init__()
         self.mix = ScalarMix(mixed) if mixed else nn.Identity()
         widths = [width] + [2 * settings.hidden] * (settings.layers - 1)  # inputs of each layer
@@ -423,14 +424,16 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #fa019630
 def check_tags(words: Features, tags, part: str) -> None:
-    """Check that every word has one tag, and every sentence a word.
+    """Check that every word of a data set has one tag, and every sentence a word.
 
     Parameters
     ----------
     words : Features
+        One vector a word.
     tags : list of list of str
+        Tags of each sentence.
     part : str
-        For messages.
+        Name of the data set, for messages: `"training set"`.
 
     Raises
     ------

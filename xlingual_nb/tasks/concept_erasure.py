@@ -365,8 +365,9 @@ def score_encoder(spec: TakenOutSpec, encoder, store) -> dict:
 
 
 def make_taken_out(specs, folders, store, progress):
-    """Erase language identity from encoder after encoder and train heads on the rest, into
-    `measures.json`.
+    """Score encoders on NLI or NER before and after language identity is erased, a run a spec.
+
+    Each folder gets a `measures.json`, as of `score_encoder`.
 
     Parameters
     ----------
@@ -374,6 +375,7 @@ def make_taken_out(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -414,8 +416,7 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
 
     n_train = size(spec.train)
     n_test = sum(size(dev) + size(test) for dev, test in spec.tests)
-    # features of the training set: four vectors a pair (`combine_vectors`), or twelve words a
-    # sentence
+    # features of the training set: four vectors a pair (`combine_vectors`), or twelve words each
     n_values = n_train * shape.hidden * (4 if pairs else 12)
 
     # a head for each erasure and penalty: three labels (NLI's; NER has more), 6 operations a weight

@@ -272,8 +272,9 @@ def langid_cost(spec: LanguageIdSpec) -> dict:
 
 
 def make_langid(specs, folders, store, progress):
-    """Train a classifier on each layer of an encoder and identify the language of other texts,
-    into `measures.json`.
+    """Train classifiers of languages on each layer of an encoder and test them, a run a spec.
+
+    Each folder gets a `measures.json`, with the accuracy by layer.
 
     Parameters
     ----------
@@ -281,6 +282,7 @@ def make_langid(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

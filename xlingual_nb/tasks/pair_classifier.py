@@ -340,7 +340,7 @@ def normal_linear(inputs: int, outputs: int, std: float, rng: torch.Generator) -
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #91fcc5f1
 class ClsHead(nn.Module):
-    """Tanh layer on [CLS], dropout, scores of the three labels (BERT; K et al. 2020, 3.1.3)."""
+    """Tanh layer on [CLS], dropout, scores of NLI's three labels (BERT; K et al. 2020, 3.1.3)."""
 
     def __init__(self, checkpoint: Checkpoint, settings: FineTuning, rng: torch.Generator):
         super().__init__()
@@ -437,7 +437,7 @@ class Classifier:
     dev_accuracy: tuple[float, ...] = ()
 
     def __call__(self, premises: Encoded, hypotheses: Encoded, numbers, views) -> torch.Tensor:
-        """Scores (batch, 3) of the pairs `numbers`."""
+        """Scores (batch, 3) of the pairs with the indices `numbers`."""
         inputs, parts = pair_batch(
             self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
         )

@@ -272,17 +272,20 @@ class MaxPool(BiLSTM):
         self.transitions = None
 
     def forward(self, x, lengths):
-        """Maximum over each sentence's states of a BiLSTM.
+        """Vector of each sentence: the maximum over its tokens of each unit of the BiLSTM.
 
         Parameters
         ----------
         x : Tensor, shape (B, T, width) or (B, T, mixed, width)
+            Vectors of the tokens, padded.
         lengths : LongTensor, shape (B,)
+            Tokens of each sentence.
 
         Returns
         -------
         Tensor, shape (B, 2 hidden)
         """
+        # padding is never the maximum
         return super().forward(x, lengths).masked_fill(~token_mask(x, lengths), -torch.inf).amax(1)
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #3ab10aaa
@@ -312,6 +315,7 @@ class PairNetwork(nn.Module):
     """
 
     def __init__(self, mean: torch.Tensor, scale: torch.Tensor, settings: Readout):
+        """Pooling of tokens to a sentence vector, a hidden layer (or none), and the scores."""
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)

@@ -191,7 +191,7 @@ def best_weight(right: dict[float, float]) -> float:
 
 
 def shifted_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
-    """Accuracy on a language's shifted test pairs, at the weight chosen on its development pairs.
+    """NLI accuracy on a language's shifted test pairs, at the weight that is best on development.
 
     Parameters
     ----------
@@ -199,6 +199,7 @@ def shifted_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[
         Records, layer, weights of the shift and fine-tuning.
     classifier : pair_classifier.Classifier
     dev, test : Inputs
+        Sentence pairs of one language with their gold labels.
     vector : Tensor, shape (H,)
         The shift, which a weight (alpha) multiplies.
 
@@ -250,7 +251,7 @@ def score_transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
         return encode_for_checkpoint(NLI, spec.checkpoint, side, tokenizer, store, encoder)
 
     train = read_labelled(spec.train)
-    # development pairs of the source are for early stopping alone
+    # the source's development pairs, as labelled records, are for early stopping alone
     dev_source = read_labelled(spec.dev) if spec.settings.patience else None
 
     classifier = fine_tune(
@@ -285,8 +286,9 @@ def score_transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
 
 
 def make_shifted_nli(specs, folders, store, progress):
-    """Fine-tune on the pairs of one language and label those of others, as they are and shifted,
-    into `measures.json`.
+    """Fine-tune on the NLI pairs of one language and score others, as they are and shifted.
+
+    Each folder gets a `measures.json`, as of `score_transfer`.
 
     Parameters
     ----------
@@ -294,6 +296,7 @@ def make_shifted_nli(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -203,6 +203,7 @@ class WordHead(nn.Module):
     """
 
     def __init__(self, train: Inputs, width: int, std: float, settings):
+        """Number the tags of the training set, and initialise a linear layer that scores them."""
         super().__init__()
         self.labels = sorted(set(chain.from_iterable(train.gold)))
         self.number = {label: i for i, label in enumerate(self.labels)}
@@ -430,6 +431,7 @@ class SentenceHead(nn.Module):
     """
 
     def __init__(self, train: Inputs, width: int, std: float, settings):
+        """Number the labels of the training set, and initialise a linear layer that scores them."""
         super().__init__()
         self.labels = np.unique(train.gold)
         self.out = nn.Linear(width, len(self.labels))

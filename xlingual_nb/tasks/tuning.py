@@ -192,6 +192,7 @@ class FusedAdamW(torch.optim.AdamW):
     """
 
     def __init__(self, modules, settings):
+        """Move the parameters of `modules` into two vectors, with and without weight decay."""
         groups = bert_adamw(modules, settings).param_groups
         self.parts = [group["params"] for group in groups]
         self.vectors = [torch.cat([p.detach().flatten() for p in part]) for part in self.parts]

@@ -209,15 +209,17 @@ def make_sentences(specs, folders, store, progress):
     ----------
     specs : list of SentencesSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
     fix = "leave these texts out, or give a set with the same labels"  # the end of an error message
     for spec, folder in zip(specs, folders):
         check_no_unseen_labels(spec, store, lambda record: [record["label"]], fix)
         task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
+        # `centred`: shift the vectors of each test language to the mean of the source's
         if spec.centred:
             task = centre_task(task)
         make_task(task, [spec], [folder], store, progress)

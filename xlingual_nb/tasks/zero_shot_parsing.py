@@ -187,13 +187,15 @@ def make_parsing(specs, folders, store, progress):
     ----------
     specs : list of ParsingSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
     for spec, folder in zip(specs, folders):
         task = parsing_task(spec.parser)
+        # `centred`: shift the vectors of each test language to the mean of the source's
         make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
 
 

@@ -160,16 +160,17 @@ def score_all_and_new(seen_names: frozenset, inputs: NameInputs, answers: list[l
     Parameters
     ----------
     seen_names : frozenset of tuple of str
-        Entities of the training set.
+        Entities of the training set, each its words in sorted order (`entities_in`).
     inputs : NameInputs
+        Sentences with their words and gold tags.
     answers : list of list of str
-        Predicted tags.
+        Predicted tags of each sentence.
 
     Returns
     -------
     dict
-        `f1`, `precision`, `recall`; `new f1` of the entities that the training set lacks, and
-        `new`, their share.
+        `f1`, `precision` and `recall` of all entities; `new f1`, of those that the training set
+        lacks; and `new`, the share of these among the gold entities.
     """
     gold = []
     predicted = []
@@ -372,13 +373,15 @@ def make_tuned_tags(specs, folders, store, progress):
     ----------
     specs : list of TunedTagsSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
     for spec, folder in zip(specs, folders):
         task = tagging_task(spec, store)
+        # `centred`: shift the vectors of each test language to the mean of the source's
         if spec.centred:
             task = centre_task(task)
         make_task(task, [spec], [folder], store, progress)
