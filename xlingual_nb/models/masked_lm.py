@@ -491,20 +491,21 @@ def content_token_states(checkpoint: Checkpoint, sentences: Encoded, groups, vie
 # %% ../../nbs/lib/4160_masked_lm.ipynb #66b6f5a2
 @contextmanager
 def head_on_rows(model, rows: torch.Tensor):
-    """Context in which a model's head sees only some rows of the encoder's output.
+    """Context in which a model's masked-LM head computes logits for some tokens alone.
 
     Parameters
     ----------
     model : torch.nn.Module
+        A masked language model of transformers.
     rows : LongTensor, shape (rows,)
-        Flat indices over batch and width; the logits are then (1, rows, vocabulary).
+        Flat indices of the tokens over batch and width; the logits are then (1, rows, vocabulary).
     """
 
     def narrow(module, inputs, output):
         output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[rows].unsqueeze(0)
         return output
 
-    # the head then computes logits at the masked tokens alone
+    # called after the encoder: its head gets the states of these tokens alone
     handle = model.base_model.register_forward_hook(narrow)
     try:
         yield

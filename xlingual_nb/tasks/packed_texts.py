@@ -239,7 +239,7 @@ def last_output_module(model) -> nn.Module | None:
 
 @contextmanager
 def last_layer_at(last: nn.Module | None, rows: torch.Tensor):
-    """Context in which a model computes its last layer for some tokens alone; others save the time.
+    """Context in which a model computes its last layer for some tokens alone, which saves time.
 
     The states of the last layer then have shape (1, tokens, H).
 

@@ -245,15 +245,15 @@ def pair_batch(
     views,
     max_tokens: int = 128,
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """A batch of sentence pairs as the model reads it.
+    """A batch of sentence pairs as keyword arguments of the model, and the sentence of each token.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
-        Ids of their languages.
+        Token ids of all sentences.
     numbers : sequence of int
-        Indices of the pairs.
+        Indices of the pairs of the batch.
     views : LanguageView or str, or a pair of them
     max_tokens : int
         Special tokens included.

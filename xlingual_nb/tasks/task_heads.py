@@ -478,13 +478,16 @@ class SentenceHead(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of each text, padded.
         lengths : LongTensor, shape (B,)
+            Vectors of each text that are no padding.
         gold : sequence of labels
-            Unused.
+            Unused: a parser's head reads gold parts of speech.
 
         Returns
         -------
         list
+            A label a text.
         """
         return list(self.labels[self(x, lengths).argmax(1).cpu().numpy()])
 

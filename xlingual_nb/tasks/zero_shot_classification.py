@@ -199,6 +199,7 @@ def sentences_cost(spec: SentencesSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 pairs, where it is not known how many there are
     return network_cost(spec, 10_000, 60)
 
 

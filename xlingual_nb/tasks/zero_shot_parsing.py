@@ -177,6 +177,7 @@ def parsing_cost(spec: ParsingSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 sentences, where it is not known how many there are
     return network_cost(spec, 10_000, 30, lambda width: parser_flops(spec.parser, width))
 
 

@@ -310,6 +310,7 @@ def tags_cost(spec: TunedTagsSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 sentences, where it is not known how many there are
     return network_cost(spec, 10_000, 30)
 
 
