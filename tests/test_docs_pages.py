@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from xlingual_nb.papers.published import ambiguities, claims
-from xlingual_nb.report import docs_pages, verdicts
+from xlingual_nb.report import docs_pages, verdicts, verdicts_before
 from xlingual_nb.report.answers import PAPERS, reference_verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +64,7 @@ def test_refresh_writes_what_changed(tmp_path):
     assert docs_pages.refresh_docs(tmp_path) == []
 
 
-BEFORE = pd.read_csv(ROOT / docs_pages.BEFORE, encoding="utf-8")
+BEFORE = pd.read_csv(ROOT / verdicts_before.BEFORE, encoding="utf-8")
 
 
 def test_claims_that_were_decided_before_and_are_open_now_are_named():
@@ -85,16 +85,16 @@ def test_claims_that_were_decided_before_and_are_open_now_are_named():
 def test_a_verdict_that_falls_is_listed():
     frames = reference_verdicts(ROOT)
     frames["laptop"].loc[frames["laptop"].claim == "D-original", "verdict"] = verdicts.INCONCLUSIVE
-    both = docs_pages.against_before(ROOT, frames)
+    both = verdicts_before.against_before(ROOT, frames)
     fallen = both[(both.held == "open") & (both.held_before != "open")]
     row = next(fallen[fallen.claim == "D-original"].itertuples())
-    assert docs_pages.change_reason(row, set()) == "rule"
-    assert docs_pages.change_reason(row, {"D-original"}) == "reading"
-    assert "| D-original | Bible |" in docs_pages.changed_table(fallen, set())
+    assert verdicts_before.change_reason(row, set()) == "rule"
+    assert verdicts_before.change_reason(row, {"D-original"}) == "reading"
+    assert "| D-original | Bible |" in verdicts_before.changed_table(fallen, set())
 
 
 def test_changed_readings_name_claims_and_ambiguities_that_exist():
-    entries = tomllib.loads((ROOT / docs_pages.READINGS_BEFORE).read_text(encoding="utf-8"))
+    entries = tomllib.loads((ROOT / verdicts_before.READINGS_BEFORE).read_text(encoding="utf-8"))
     known = {claim.id for claim in claims()}
     choices = {entry.id for entry in ambiguities()}
     for reading in entries["reading"]:

@@ -12,7 +12,7 @@ from PIL import Image
 import xlingual_nb as xl
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.emergence import FRONT, TITLES
-from xlingual_nb.report import emergence, explorer, tables
+from xlingual_nb.report import emergence, explorer, explorer_dials, tables
 from xlingual_nb.report.reference_results import kept_study
 from xlingual_nb.runs.spec import run_id
 
@@ -66,7 +66,7 @@ def test_the_page_lists_the_models_that_are_there():
 
 def test_dials_are_those_of_the_study():
     data = called(PAGE / "data/dials.js", "dials")
-    assert data == explorer.dials_data(kept_study("17_dials", ROOT)), "xlingual run 18 --keep"
+    assert data == explorer_dials.dials_data(kept_study("17_dials", ROOT)), "xlingual run 18 --keep"
 
 
 def test_every_setting_of_a_dial_has_a_map_of_a_model_of_the_study():
@@ -76,7 +76,7 @@ def test_every_setting_of_a_dial_has_a_map_of_a_model_of_the_study():
     assert set(maps) == set(rows)
     seeds = tables.read_seeds(ROOT / "results/laptop/17_dials/seeds.csv")
     tau = seeds[(seeds.column == "Layer 0 Trans. τ") & (seeds.seed == 0)].set_index("row").value
-    for row, measure in explorer.dial_runs().items():
+    for row, measure in explorer_dials.dial_runs().items():
         one = maps[row]
         assert one["run"] == run_id(measure.checkpoint)[:12]
         # the same seed trained anew, by code that is not that of the study to the last digit
@@ -318,7 +318,7 @@ def test_a_dial_is_turned(opened):
     assert tab.inner_text("#spoken") != first
     assert "µ" in tab.locator("#dials svg").get_attribute("aria-label")
     maps = called(PAGE / "data/dials-words.js", "dialWords")
-    tab.select_option("#dial", label=explorer.DIAL_TITLES["overlap"])
+    tab.select_option("#dial", label=explorer_dials.DIAL_TITLES["overlap"])
     tab.focus("#setting")
     seen = set()
     for share in ("0.25", "0.5", "0.75", "1"):

@@ -205,6 +205,22 @@ def test_every_kept_value_says_what_made_it_or_that_it_is_not_known_and_why(path
     assert made[~known].str.fullmatch("not known: .+").all()
 
 
+def test_kept_values_are_read_by_the_code_that_they_record():
+    """No stage's fingerprint has the code that reads its runs' numbers: a loop that is written
+    otherwise there would have every value made again.
+    """
+    kept = reference_results.kept_study("03_frequency", scale="laptop")
+    seeds = tables.read_seeds(kept.file("seeds"))
+    made = dict(zip(addresses(seeds), seeds.made))
+    first_of_column = {}
+    for cell in frequency.cells("laptop", "micro"):
+        if cell.column not in first_of_column and address(cell) in made:
+            first_of_column[cell.column] = cell
+    cells = list(first_of_column.values())
+    assert len(cells) == 3
+    assert reusable_values.code_fingerprints(cells) == [made[address(cell)] for cell in cells]
+
+
 def test_what_made_a_value_is_written_as_not_known_where_nothing_tells(clone):
     at, _ = written("03_frequency", observed("03_frequency"))
     assert set(tables.read_seeds(at.tables / "seeds.csv").made) == {tables.NOT_RECORDED}

@@ -104,8 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = [a for a in arguments if a != "--debug"]
     command = "".join(words[:1])  # "" if there is none
     line = ""  # what is printed to stderr, if anything
-    # a grid's thousands of specs stay: looking through them for garbage took an eighth of `plan`
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(10_000, 20, 50)  # an eighth of `plan` was a search for garbage among its specs
     try:
         settle(sys.stdout)
         code = app(words or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
@@ -368,8 +367,7 @@ def confirm(
     require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
     table = find_table(resolve(notebook).stem, corpus)
     executor = Inline() if workers == 1 else Processes(workers or None)
-    runs = Store(store or repository() / "runs")
-    for path in run_table(table, runs, executor):
+    for path in run_table(table, Store(store or repository() / "runs"), executor):
         print(f"written: {short(path)}")
 
 

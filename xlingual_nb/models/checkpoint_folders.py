@@ -380,7 +380,7 @@ def check_mlm_head(path: Path, model: nn.Module) -> None:
     InputError
         If they have none.
     """
-    inner = model.base_model_prefix + "."
+    inner = model.base_model_prefix + "."  # "bert." say, before the weights of the encoder
     in_file = names_of_weights(path)
     head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
     require(
@@ -508,13 +508,13 @@ def fix_of_lost_weights(path: Path, lost: str) -> str:
     if "crossattention" in lost:
         return "set is_decoder and add_cross_attention to false, if it was trained as an encoder"
 
-    # Data parallelism, compilers and training programs put names of their own before those of a model.
+    # Data parallelism, compilers and training programs put a prefix ("module.") before all names.
     base, _, inner = lost.partition(".")
     prefixes = [name.removesuffix(inner) for name in sorted(names) if name.endswith("." + inner)]
     if not prefixes:
         return "check that config.json belongs to it"
 
-    # a wrapper's prefix before that of the model, or another name of the model itself
+    # "module.bert." for "bert.": a wrapper's prefix; "encoder." for it: another name of the model
     old = prefixes[0]
     new = f"{base}."
     outer = old.removesuffix(new)

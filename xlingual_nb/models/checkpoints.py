@@ -122,12 +122,13 @@ TRIAL_LENGTHS = (5, 24, 70, 130)
 
 
 def trial_sentences(checkpoint: Checkpoint, view) -> Encoded:
-    """Sentences from short to long, of ids spread over the vocabulary.
+    """Sentences of various lengths to try a model on, of ids spread over the vocabulary.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     view : LanguageView or str
+        Language, which may limit the length.
 
     Returns
     -------
@@ -142,17 +143,17 @@ def trial_sentences(checkpoint: Checkpoint, view) -> Encoded:
 
 
 def largest_change(states: dict, others: dict) -> float:
-    """Largest distance between two versions of a vector.
+    """Largest relative change of a token's vector between two runs of a model.
 
     Parameters
     ----------
     states, others : dict of Tensor, shape (tokens, H)
-        By layer.
+        By layer, of the same tokens.
 
     Returns
     -------
     float
-        As a share of the vector's length.
+        Distance of the two vectors over the length of the first.
     """
     changes = []
     for layer, vectors in states.items():

@@ -245,7 +245,10 @@ def scheduled_learning_rate(training: Training, step: int, steps: int) -> float:
 
 # %% ../../nbs/lib/4020_configs.ipynb #fcddf2a8
 def scheduled_epsilon(training: Training, step: int, decay: float = 0.999) -> float:
-    """Epsilon that PyTorch's AdamW needs at a step to follow `training.early_epsilon`.
+    """Epsilon for PyTorch's AdamW at a step, so that it does what older libraries did if wanted.
+
+    With `training.early_epsilon` it is added before the bias correction of the second moment, as in
+    the library of Dufter & Schütze's code.
 
     Parameters
     ----------
@@ -454,6 +457,8 @@ class LinearTagging:
     layer: int | None = None
 
     def __post_init__(self):
+        """Check the settings of logistic regression, each with an error that names the value."""
+        # the last penalty has to be above 0
         successors = (*self.penalties[1:], 0)
         is_decreasing = all(a > b for a, b in zip(self.penalties, successors))
         require(
@@ -573,7 +578,7 @@ class LanguageView:
 def step_flops(
     shape: Shape, vocabulary: int, tokens: int, row: int = 64, masked_share: float = 0.15
 ) -> float:
-    """Floating-point operations of one training step, forward and backward.
+    """Estimated floating-point operations of a training step of BERT, forward and backward.
 
     Parameters
     ----------

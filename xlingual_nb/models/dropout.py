@@ -50,6 +50,7 @@ class Dropout:
     """
 
     def __init__(self, p: float, shape: Shape, seeds, step: int, rows, device="cpu", shard=None):
+        """Draw the masks of all rows, one pool of values for each row length."""
         self.shape = shape
         self.rows = rows
         self.models = len(seeds)
@@ -57,7 +58,7 @@ class Dropout:
         self.pools = [self.draw(p, seeds, step, r, device) for r in rows]
 
     def per_row(self, length):
-        """Values of one hidden mask and of one attention mask in a row.
+        """Size of one mask of hidden states and of one mask of attention weights, for a row.
 
         Parameters
         ----------
@@ -67,18 +68,21 @@ class Dropout:
         Returns
         -------
         hidden, attention : int
+            Numbers of values.
         """
         return length * self.shape.hidden, self.shape.heads * length * length
 
     def draw(self, p, seeds, step, rows, device):
-        """Draw all masks of a row group at once.
+        """Draw all masks that a step needs for the rows of one length, at once.
 
         Parameters
         ----------
         p : float
             Dropout probability.
         seeds : list of int
+            One a model.
         step : int
+            Of training.
         rows : RowGroup
             Rows of one length, several sentences in each.
         device : torch.device or str
@@ -86,7 +90,8 @@ class Dropout:
         Returns
         -------
         Tensor, shape (models, rows, values)
-            0 for what is dropped, else 1 / (1 - p).
+            0 for what is dropped, else 1 / (1 - p). The values of a row are first all masks of
+            hidden states, then those of attention weights; `hidden` and `attention` cut them out.
         """
         hidden, attention = self.per_row(rows.length)
         # the embeddings have one hidden mask, each layer two, and one of attention weights
@@ -100,18 +105,19 @@ class Dropout:
             else:
                 words = rng.bit_generator.random_raw(-(-n // 4))  # 64 bits each: four values
                 bits = torch.from_numpy(words.view(np.int16)[:n])
-            # A value is dropped where its 16 bits are below p of their range.
+            # The 16 bits of a value are a number from -32768 to 32767; it is dropped if that is in
+            # the lowest share p of the range.
             torch.ge(bits, round(p * 65536) - 32768, out=pool[m])
 
         return pool.mul_(1 / (1 - p)).view(len(seeds), rows.count, -1)
 
     def hidden(self, i):
-        """A mask of hidden states.
+        """A dropout mask of hidden states.
 
         Parameters
         ----------
         i : int
-            Number 0 is that of the embeddings; two follow for each layer.
+            0 for the embeddings; 1 + 2 l and 2 + 2 l for the two sublayers of layer l.
 
         Returns
         -------
@@ -125,18 +131,21 @@ class Dropout:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def attention(self, layer, rows):
-        """Mask of a layer's attention weights in a row group.
+        """The dropout mask of a layer's attention weights, for the rows of one length.
 
         Parameters
         ----------
         layer : int
+            From 0.
         rows : RowGroup
+            One of those that the masks were drawn for.
 
         Returns
         -------
         Tensor, shape (models * rows * heads, length, length)
         """
         hidden, size = self.per_row(rows.length)
+        # behind all masks of hidden states
         start = (1 + 2 * self.shape.layers) * hidden + layer * size
         pool = self.pools[self.rows.index(rows)]
         return pool[:, :, start : start + size].reshape(-1, rows.length, rows.length)

@@ -82,6 +82,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
     Returns
     -------
     dict of tuple of int
+        As `{"0.output.dense.weight": (64, 256), ...}`; the number is that of the layer.
     """
     h = shape.hidden
     i = shape.intermediate
@@ -122,6 +123,7 @@ def undecayed_weights(
     Returns
     -------
     dict of tuple of int
+        As `{"0.output.dense.bias": (64,), ...}`; the number is that of the layer.
     """
     h = shape.hidden
     i = shape.intermediate
@@ -234,6 +236,7 @@ class BatchedModels:
         still_pad=False,
         sines=False,
     ):
+        """Lay out the weights of all models in two flat tensors, and initialise them."""
         self.shape = shape
         self.vocabulary = vocabulary
         self.seeds = list(seeds)
@@ -296,14 +299,15 @@ class BatchedModels:
 
 # %% ../../nbs/lib/4070_encoder.ipynb #b31e5838
 def stacked_linear(stack: BatchedModels, x, name):
-    """Linear layer of each model.
+    """A linear layer of M models at once: model m applies its own weights to `x[m]`.
 
     Parameters
     ----------
     stack : BatchedModels
+        The models.
     x : Tensor, shape (M, T, in)
     name : str
-        Of the layer, without `.weight` or `.bias`.
+        Of the layer, without `.weight` or `.bias`, as `"0.output.dense"`.
 
     Returns
     -------
@@ -315,15 +319,15 @@ def stacked_linear(stack: BatchedModels, x, name):
 
 # %% ../../nbs/lib/4070_encoder.ipynb #0f473187
 def stacked_layer_norm(stack: BatchedModels, x, name):
-    """Layer norm over the last dimension, with gain and bias of each model and BERT's epsilon of
-    1e-12.
+    """A layer norm of M models at once, each with its own gain and bias; epsilon is BERT's 1e-12.
 
     Parameters
     ----------
     stack : BatchedModels
+        The models.
     x : Tensor, shape (M, T, hidden)
     name : str
-        What stands before `.LayerNorm`.
+        Of the layer, without `.LayerNorm`, as `"0.output"`.
 
     Returns
     -------
@@ -544,7 +548,7 @@ def next_sentence_logits(stack: BatchedModels, x) -> torch.Tensor:
 
 # %% ../../nbs/lib/4070_encoder.ipynb #b79bfe8a
 def mean_cross_entropy(scores, labels, count=None) -> torch.Tensor:
-    """Mean cross-entropy of each model.
+    """Mean cross-entropy of each of M models.
 
     Parameters
     ----------
@@ -553,7 +557,8 @@ def mean_cross_entropy(scores, labels, count=None) -> torch.Tensor:
     labels : LongTensor, shape (M, n)
         -100 is left out.
     count : LongTensor, shape (M,), optional
-        What the sums are divided by, in place of the number of labels.
+        What the sums are divided by, in place of the number of labels: those of the whole batch,
+        where `labels` are those of a part.
 
     Returns
     -------

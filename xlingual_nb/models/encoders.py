@@ -122,10 +122,10 @@ class Encoder(Protocol):
 
 # %% ../../nbs/lib/4220_encoders.ipynb #0769a35a
 def token_id_range(encoder: Encoder, view) -> tuple[int, int]:
-    """Half-open range of a language's token ids.
+    """The range of token ids that a language has in the vocabulary of an encoder.
 
-    It goes from the language's offset to the next larger offset, or to the end of the
-    vocabulary.
+    A copy of a language, as Fake-English, has ids of its own behind an offset. The range goes from
+    the language's offset to the next larger one, or to the end of the vocabulary.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def checkpoint_folder(checkpoint: str, weights: bool = True) -> Path:
 
 # %% ../../nbs/lib/4180_external.ipynb #bc6987e7
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint's folder, subfolders and hidden files left out.
+    """The files of a checkpoint's folder; subfolders and hidden files are left out.
 
     Parameters
     ----------
@@ -257,14 +257,14 @@ def model_size(checkpoint) -> tuple[Shape, int] | None:
 
 # %% ../../nbs/lib/4180_external.ipynb #8229813b
 def link_or_copy(source: Path, target: Path) -> None:
-    """Hard-link weights where the disk allows it; copy all other files, which may be edited
-    later.
+    """Hard-link weights where the disk allows it; copy any other file, which may be edited.
 
     An existing `target`, as a stopped run leaves it, is replaced.
 
     Parameters
     ----------
     source, target : Path
+        Files.
     """
     target.unlink(missing_ok=True)
     if source.suffix == ".safetensors":

@@ -21,6 +21,7 @@ def pairs_at_distance(text: Encoded, distance: int) -> tuple[np.ndarray, np.ndar
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     distance : int
         In tokens, from 1.
 
@@ -35,18 +36,20 @@ def pairs_at_distance(text: Encoded, distance: int) -> tuple[np.ndarray, np.ndar
 
 # %% ../../nbs/lib/4200_glove.ipynb #b740b6c3
 def split_into_parts(text: Encoded, tokens: int):
-    """The text in parts of about `tokens` tokens, split between sentences.
+    """Parts of a text with about `tokens` tokens each; no sentence is split.
 
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     tokens : int
-        A part is longer by less than a sentence.
+        A part may be longer by less than a sentence.
 
     Yields
     ------
     Encoded
     """
+    # sentence at which each part begins, and one past the last
     cuts = np.searchsorted(text.starts, np.arange(0, len(text.ids) + tokens, tokens))
     for first, last in zip(cuts, cuts[1:]):
         if first < last:
@@ -122,7 +125,9 @@ def initial_tables(size: int, width: int, seed: int) -> list[torch.Tensor]:
 
 # %% ../../nbs/lib/4200_glove.ipynb #0e8d6d29
 def row_gradients(targets, context, residual, opposite) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of one table, for the rows that a batch of cells touches.
+    """Gradient of GloVe's loss in one table of vectors, for the rows that a batch touches.
+
+    A batch consists of cells of the co-occurrence matrix, each a word with a context word.
 
     Parameters
     ----------
@@ -140,9 +145,10 @@ def row_gradients(targets, context, residual, opposite) -> tuple[torch.Tensor, t
     gradients : Tensor, shape (n, H + 2)
         Sums of residual * opposite[context] over the cells of each row.
     """
+    # sorted, the cells of a row stand together, and their sum is a bag of `embedding_bag`
     targets, order = targets.sort(stable=True)
     rows, counts = targets.unique_consecutive(return_counts=True)
-    bags = counts.cumsum(0) - counts
+    bags = counts.cumsum(0) - counts  # first cell of each row
     sums = embedding_bag(
         context[order], opposite, bags, mode="sum", per_sample_weights=residual[order]
     )
@@ -150,7 +156,7 @@ def row_gradients(targets, context, residual, opposite) -> tuple[torch.Tensor, t
 
 
 def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """For both tables the touched rows, and the gradients of half of GloVe's loss.
+    """Gradients of half of GloVe's loss on a batch of cells of the co-occurrence matrix.
 
     Parameters
     ----------
@@ -162,7 +168,7 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
     Returns
     -------
     list of (rows, gradients)
-        One for each table, as `row_gradients`.
+        Of each table the rows that the batch touches, (n,), and their gradients, (n, H + 2).
     """
     first, second, log_counts, weights = cells
 
@@ -176,13 +182,13 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
         row_gradients(second, first, residual, tables[0]),
     ]
     for (_, gradient), ones in zip(gradient_pairs, ONES_COLUMNS):
-        gradient[:, ones] = 0  # the ones stay
+        gradient[:, ones] = 0  # the column of ones is not trained
     return gradient_pairs
 
 # %% ../../nbs/lib/4200_glove.ipynb #f5c33341
 @torch.no_grad()
 def adagrad_step(tables, squares, cells, rate: float) -> None:
-    """One step of AdaGrad in place, on the rows that the cells touch.
+    """One step of AdaGrad in place, on the rows that a batch of co-occurrence cells touches.
 
     Parameters
     ----------

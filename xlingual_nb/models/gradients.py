@@ -16,18 +16,20 @@ from .encoder import BatchedModels, training_losses
 def shard_gradients(
     stack: BatchedModels, shards: list, number: int, counts, step: int, training: Training
 ) -> list[torch.Tensor]:
-    """What one shard of a batch adds to its losses and gradients.
+    """Losses and gradients of one shard of a batch; those of all shards add up to the batch's.
 
     Parameters
     ----------
     stack : BatchedModels
         Models of one shape that are trained as one batch.
     shards : list of StackedBatch
+        The parts of the batch.
     number : int
-        Which of them.
+        Index of the shard.
     counts : LabelCounts
-        Of all shards.
+        Labels in all shards, by which the sums of losses are divided.
     step : int
+        Of training, which the dropout masks depend on.
     training : Training
         Length and optimiser settings.
 

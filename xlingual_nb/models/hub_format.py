@@ -18,10 +18,10 @@ from ..text import tokenizers
 
 # %% ../../nbs/lib/4080_hub_format.ipynb #1dcfe4a4
 def hub_weight_names(name: str) -> list[str]:
-    """Hugging Face names of one of our weights.
+    """Hugging Face names of one of the weights of `BatchedModels`.
 
-    `0.attention.qkv.weight` has three: `bert.encoder.layer.0.attention.self.query.weight`, and the
-    same of key and value.
+    `0.attention.qkv.weight`, of layer 0, has three:
+    `bert.encoder.layer.0.attention.self.query.weight`, and the same of key and value.
 
     Parameters
     ----------
@@ -118,11 +118,12 @@ def save_checkpoint(
 
 
 def load_stack(folders, device="cpu") -> BatchedModels:
-    """Checkpoints of one shape, as `save_checkpoint` writes them, as batched models.
+    """Load checkpoints of one shape, as `save_checkpoint` writes them, to run as one batch.
 
     Parameters
     ----------
     folders : iterable of Path or str
+        One a model.
     device : torch.device or str
 
     Returns

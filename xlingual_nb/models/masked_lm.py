@@ -26,7 +26,7 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/4160_masked_lm.ipynb #88834bc3
 def find_view(encoder, language) -> LanguageView:
-    """The view of a language, by name or a view itself.
+    """The view of a language: how it enters an encoder (offsets of ids and positions, order).
 
     An encoder without views reads every language alike.
 
@@ -34,6 +34,7 @@ def find_view(encoder, language) -> LanguageView:
     ----------
     encoder : Encoder
     language : str or LanguageView
+        By name; a view is returned as it is.
 
     Returns
     -------
@@ -75,23 +76,25 @@ def position_table(model: nn.Module) -> nn.Module | None:
 
 
 def first_position(model: nn.Module, table: nn.Module) -> int:
-    """Row of the position embeddings that the first token of a text has.
+    """Row of the position embeddings that the first token of a text gets.
 
     Parameters
     ----------
     model : torch.nn.Module
     table : torch.nn.Module
-        As of `position_table`.
+        Its position embeddings (`position_table`).
 
     Returns
     -------
     int
+        0 in BERT, 2 in RoBERTa, which has rows for padding before.
     """
     if table.padding_idx is not None:
         return table.padding_idx + 1  # as in RoBERTa
     # Nyströmformer, YOSO and MRA have two rows more than positions, and begin at the third.
     for name, numbers in model.named_buffers():
         if name.endswith("embeddings.position_ids"):
+            # a buffer with a number for each position
             return len(table.weight) - numbers.shape[-1]
     return 0
 
@@ -186,15 +189,17 @@ class Checkpoint:
         return view
 
     def frame(self, view):
-        """Ids of the special tokens before and after a sentence of a view.
+        """Ids of the special tokens before and after a sentence, in BERT [CLS] and [SEP].
 
         Parameters
         ----------
         view : LanguageView or str
+            The language, which may have special tokens of its own.
 
         Returns
         -------
         prefix, suffix : tuple of int
+            As `((101,), (102,))` for mBERT.
         """
         view = self.view(view)
         prefix = (self.cls,) if self.prefix is None else self.prefix
@@ -486,20 +491,21 @@ def content_token_states(checkpoint: Checkpoint, sentences: Encoded, groups, vie
 # %% ../../nbs/lib/4160_masked_lm.ipynb #66b6f5a2
 @contextmanager
 def head_on_rows(model, rows: torch.Tensor):
-    """Context in which a model's head sees only some rows of the encoder's output.
+    """Context in which a model's masked-LM head computes logits for some tokens alone.
 
     Parameters
     ----------
     model : torch.nn.Module
+        A masked language model of transformers.
     rows : LongTensor, shape (rows,)
-        Flat indices over batch and width; the logits are then (1, rows, vocabulary).
+        Flat indices of the tokens over batch and width; the logits are then (1, rows, vocabulary).
     """
 
     def narrow(module, inputs, output):
         output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[rows].unsqueeze(0)
         return output
 
-    # the head then computes logits at the masked tokens alone
+    # called after the encoder: its head gets the states of these tokens alone
     handle = model.base_model.register_forward_hook(narrow)
     try:
         yield
@@ -531,6 +537,7 @@ def masked_logits(
     """
     logits = []
     start = 0
+    # one batch, or a batch for each sentence where the states depend on padding
     for batch in readable_batches(checkpoint, numbers):
         # `is_masked` is over the tokens of all sentences of the batch, end to end
         end = start + int(sentences.lengths[batch].sum())

@@ -205,20 +205,24 @@ def sample_neighbours(table: np.ndarray, languages: np.ndarray, ids: np.ndarray,
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #85f99cb6
 def word_draws(sentences: UnpackedBatch, draws: np.ndarray, word_starts) -> np.ndarray:
-    """For every token the draw of its word's first subword, so that a word is masked as a whole.
+    """Random numbers by which whole words are masked: all subwords of a word get that of its first.
 
     Parameters
     ----------
     sentences : UnpackedBatch
     draws : ndarray, shape (tokens,)
+        A random number for each token.
     word_starts : ndarray of bool, shape (vocabulary,)
+        Whether a token begins a word, by id.
 
     Returns
     -------
     ndarray, shape (tokens,)
     """
+    # special tokens stand alone, and a word begins after each of them
     begins = ~sentences.content | word_starts[sentences.ids]
     begins[1:] |= ~sentences.content[:-1]
+    # index of the last beginning up to each token
     first_subword = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
     return draws[first_subword]
 
@@ -299,7 +303,7 @@ def pad_examples(s: UnpackedBatch) -> UnpackedBatch:
     """
     longest = int(s.lengths.max())
     starts = np.cumsum(s.lengths) - s.lengths
-    # [examples, longest]: the token that each slot is made of; padding is made of the last one
+    # [examples, longest]: the token whose values each slot takes; padding takes the last one's
     offset = np.minimum(np.arange(longest), s.lengths[:, None] - 1)
     padding = (np.arange(longest) - offset).ravel()  # 0 for tokens, 1, 2, … for [PAD]
     source = (starts[:, None] + offset).ravel()
@@ -345,7 +349,7 @@ def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, in
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #d40ecfbe
 def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
-    """Relative cost of a batch in rows of two lengths.
+    """Relative cost of a training step whose sentences are packed into rows of two lengths.
 
     Parameters
     ----------
@@ -368,7 +372,7 @@ def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #e708788d
 def choose_row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
-    """Row lengths of least `packing_cost`.
+    """The two lengths of rows, short and long, in which sentences are packed at the least cost.
 
     Parameters
     ----------
@@ -383,6 +387,7 @@ def choose_row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
         Multiples of 8; `long` fits the longest sentence.
     """
     longest = -(-int(lengths.max()) // 8) * 8
+    # a typical batch has sentence lengths at evenly spaced quantiles
     quantiles = (np.arange(batch) + 0.5) / batch
     typical = np.quantile(lengths, quantiles, method="inverted_cdf").astype(np.int64)
     candidates = [s for s in (16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256) if s < longest]
@@ -436,7 +441,7 @@ def slice_examples(
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #100a1eca
 def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, list[int]]:
-    """Where every token of a batch goes when its sentences are packed into rows.
+    """Where every token of a batch goes when its sentences are packed into short and long rows.
 
     Parameters
     ----------
@@ -493,14 +498,16 @@ class Batch:
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #bd3cd0cd
 def fill_rows(values, slots, n_rows: int, length: int, empty: int) -> np.ndarray:
-    """Values at their slots of an array, and one value elsewhere.
+    """Lay out one value a token in rows; slots without a token get another value.
 
     Parameters
     ----------
     values : ndarray, shape (tokens,)
+        As the token ids.
     slots : ndarray, shape (tokens, 2)
-        (row, column).
+        Row and column of each token.
     n_rows, length : int
+        Size of the result.
     empty : int
         Value of all other slots.
 
@@ -582,14 +589,14 @@ def make_batch(
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #4020ab02
 def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
-    """Some rows of a batch.
+    """A smaller batch of some rows of a batch, with the labels that stand in them.
 
     Parameters
     ----------
     batch : Batch
-        Inputs and labels of one model, in short and in long rows.
+        Inputs and labels of one model, in two groups of rows, short and long.
     first, last : ndarray, shape (2,)
-        The first row of each group, and the one after its last.
+        First row, and row after the last, of each group.
 
     Returns
     -------
@@ -623,7 +630,7 @@ def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
 
 
 def cut_batch(batch: Batch, shards: int) -> list[Batch]:
-    """A batch as several, which together have its rows in their order.
+    """Cut a batch into parts with about as many rows each, for several devices or passes.
 
     Parameters
     ----------
@@ -634,7 +641,7 @@ def cut_batch(batch: Batch, shards: int) -> list[Batch]:
     Returns
     -------
     list of Batch
-        Their groups may be empty.
+        Together they have all rows in order; a part may have none.
     """
     n_rows = np.array([len(group["ids"]) for group in batch.groups])
     edges = [n_rows * shard // shards for shard in range(shards + 1)]

@@ -210,7 +210,7 @@ def check_arguments(path: Path, model: nn.Module) -> None:
         f"hashed attention on chance: {fix}",
     )
 
-    # what neither is given here nor can be left out by a caller who has text alone
+    # arguments that are neither passed here (GIVEN) nor may be left out (OPTIONAL)
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]
@@ -235,7 +235,7 @@ def is_static_embedding(path: Path | str) -> bool:
 
 
 def rows_of_language_embeddings(path: Path | str) -> int:
-    """Languages that the weights of a folder have embeddings of, as those of XLM and FlauBERT.
+    """Number of languages that a folder's weights have an embedding of, as in XLM and FlauBERT.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def rows_of_language_embeddings(path: Path | str) -> int:
     Returns
     -------
     int
-        0 for weights without, and for files that do not open: their loader says why.
+        0 for weights without such a table, and for files that do not open: their loader says why.
     """
     for file in sorted(Path(path).glob("*.safetensors")):
         try:

@@ -48,12 +48,14 @@ from xlingual_nb.models.pretraining_specs import (  # noqa: F401, importable fro
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #d401486c
 def drop_transforms(chain, *names) -> tuple[str, ...]:
-    """The transforms whose names do not begin with one of `names`.
+    """Transforms of token ids without those whose names begin with one of `names`.
 
     Parameters
     ----------
     chain : iterable of str
+        Transforms (`text.transforms`) in order, as `("enfake", "permute(1)")`.
     *names : str
+        As `"permute"`.
 
     Returns
     -------
@@ -63,12 +65,15 @@ def drop_transforms(chain, *names) -> tuple[str, ...]:
 
 
 def evaluation_transforms(language: Language) -> tuple[str, ...]:
-    """The transforms that apply in evaluation and fine-tuning: no permutation (K et al. 2020,
-    section 3.2.2), all sentences.
+    """Transforms of a language's token ids that apply in evaluation and fine-tuning too.
+
+    Left out are those of the training text alone: `half`, which takes half of the sentences, and
+    permutations of the word order (K et al. 2020, section 3.2.2).
 
     Parameters
     ----------
     language : Language
+        With its transforms, as `("enfake", "permute(1)")`.
 
     Returns
     -------
@@ -80,13 +85,15 @@ def evaluation_transforms(language: Language) -> tuple[str, ...]:
 def token_ids(
     language: Language, tokenizer, store, longest: int, chain=None, corpus: Corpus | None = None
 ) -> Encoded:
-    """Transformed token ids of a language's sentences.
+    """Token ids of a language's sentences, after its transforms (shifted, permuted, reversed, ...).
 
     Parameters
     ----------
     language : Language
+        Its corpus and its transforms.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run, such as the corpus, by its spec.
     longest : int
         Sentences are truncated to this length, special tokens included, before the
         transforms.
@@ -121,16 +128,17 @@ def document_ends(corpus: Corpus) -> np.ndarray:
 
 
 def split_into_chunks(text: Encoded, ends, longest: int) -> Encoded:
-    """Documents as chunks of `longest` tokens without sentence boundaries.
+    """Documents as chunks of `longest` tokens, cut without regard to sentence boundaries.
 
-    The last chunk of a document may be shorter.
+    No chunk has tokens of two documents; the last one of a document may be shorter.
 
     Parameters
     ----------
     text : Encoded
-        Sentences.
+        Token ids of each sentence.
     ends : ndarray or slice
-        After how many sentences each document ends; an index into `text.starts`.
+        After how many sentences each document ends, as `[3, 5]` for two documents of 3 and 2
+        sentences; or `slice(1, None)`, where each sentence is a document.
     longest : int
         Tokens of a chunk.
 
@@ -139,13 +147,15 @@ def split_into_chunks(text: Encoded, ends, longest: int) -> Encoded:
     Encoded
         One entry a chunk.
     """
-    edges = np.concatenate([[0], text.starts[ends]])
+    edges = np.concatenate([[0], text.starts[ends]])  # first token of each document, and the end
     starts = [np.arange(first, last, longest) for first, last in zip(edges, edges[1:])]
     return Encoded(text.ids, np.concatenate([*starts, edges[-1:]]).astype(np.int64))
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #07d23015
 def translated_ids(first: Language, second: Language, ids: np.ndarray, size: int) -> np.ndarray:
-    """The ids that the same subwords have in two languages made from one text by transforms.
+    """Ids of the same subwords in two languages, such as English and its copy Fake-English.
+
+    Both languages are made from text of one tokenizer by transforms of its ids.
 
     Parameters
     ----------
@@ -158,7 +168,9 @@ def translated_ids(first: Language, second: Language, ids: np.ndarray, size: int
     Returns
     -------
     ndarray, shape (n, 2), int64
+        Row i has the ids of subword i in the first and in the second language.
     """
+    # each id as a sentence of its own, so that transforms of the order change nothing
     text = Encoded(np.asarray(ids, np.int32), np.arange(len(ids) + 1))
     columns = []
     for language in (first, second):
@@ -168,12 +180,14 @@ def translated_ids(first: Language, second: Language, ids: np.ndarray, size: int
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #47c1667e
 def shift_unknown(view: LanguageView, text: Encoded) -> Encoded:
-    """The ids with [UNK] shifted as the language's other special tokens are.
+    """Token ids with [UNK] shifted to the special tokens of the language, where it has its own.
 
     Parameters
     ----------
     view : LanguageView
+        With the offset of the language's special tokens.
     text : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
@@ -187,14 +201,17 @@ def shift_unknown(view: LanguageView, text: Encoded) -> Encoded:
 def model_ids(
     spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None
 ) -> Encoded:
-    """Ids of a language's sentences as the model of a spec reads them.
+    """Token ids of a language's sentences as a model is trained on them, transformed and cut.
 
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How the model or the vectors are trained, with their longest input.
     language : Language
+        Its corpus and its transforms.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
     chain : tuple of str, optional
         Transforms in place of the language's own.
     corpus : Corpus, optional
@@ -214,14 +231,16 @@ def model_ids(
 def document_ids(
     spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None
 ) -> Encoded:
-    """Ids of a language's documents, split into inputs that fill the model; no token is lost.
+    """Token ids of a language's documents, split into inputs that fill the model; none is lost.
 
     Parameters
     ----------
     spec : PretrainSpec
     language : Language
+        Its corpus and its transforms.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
     chain : tuple of str, optional
         Transforms in place of the language's own.
     corpus : Corpus, optional
@@ -234,6 +253,7 @@ def document_ids(
     """
     if corpus is None:
         corpus = read_corpus(store.path(language.corpus))
+    # 2**30: sentences are not truncated
     text = token_ids(language, tokenizer, store, longest=2**30, chain=chain, corpus=corpus)
     view = find_language_view(spec, tokenizer.get_vocab_size(), language.name)
     text = shift_unknown(view, text)
@@ -241,7 +261,7 @@ def document_ids(
 
 
 def language_reader(spec: PretrainSpec, name: str, tokenizer):
-    """How a checkpoint reads new text of a language.
+    """How text of a language enters a model: its view, and a map of the tokenizer's ids.
 
     Parameters
     ----------
@@ -254,6 +274,7 @@ def language_reader(spec: PretrainSpec, name: str, tokenizer):
     Returns
     -------
     view : LanguageView
+        Offsets of token ids and positions, segment, and token order.
     read : callable
         Maps ids of the tokenizer (`Encoded`) to those of the language.
     """
@@ -297,7 +318,7 @@ def model_tokenizer(spec: PretrainSpec, tokenizer):
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #4ef9a554
 def neighbour_table(spec: PretrainSpec, store) -> np.ndarray | None:
-    """Neighbours of knn-replace, from the run of `spec.neighbours`.
+    """Neighbours of each token in other languages, from which knn-replace draws replacements.
 
     Parameters
     ----------
@@ -307,7 +328,7 @@ def neighbour_table(spec: PretrainSpec, store) -> np.ndarray | None:
     Returns
     -------
     ndarray, shape (languages, vocabulary, other languages, spec.nearest), or None
-        `PretrainingDataset.neighbours`; None without knn-replace.
+        Token ids, -1 for none; None without knn-replace.
     """
     if spec.neighbours is None:
         return None
@@ -364,7 +385,7 @@ def pretraining_dataset(spec: PretrainSpec, tokenizer, store):
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #dc454734
 def corpus_share(spec: PretrainSpec) -> float:
-    """Share of its corpora that a spec trains on: 0.5 where every language is halved, else 1.
+    """Share of its corpora that a model trains on: 0.5 if every language is halved, else 1.
 
     Parameters
     ----------
@@ -374,6 +395,7 @@ def corpus_share(spec: PretrainSpec) -> float:
     -------
     float
     """
+    # `half(…)` is the transform that takes half of a language's sentences
     for language in spec.languages:
         if not any(t.startswith("half(") for t in language.transforms):
             return 1.0
@@ -539,7 +561,8 @@ def count_inputs(spec: PretrainSpec, language: Language) -> tuple[int, int]:
     inputs, words : int
     """
     if spec.inputs != "documents":
-        return corpus_size(language.corpus)
+        return corpus_size(language.corpus)  # (sentences, words): an input is a sentence
+    # a document is split into inputs that fill the model
     subwords_per_word = SUBWORDS_PER_WORD.get(spec.tokenizer.kind, 1.3)
     max_words = (spec.shape.max_tokens - 2) / subwords_per_word
     sizes = document_sizes(language.corpus)
@@ -573,7 +596,7 @@ def count_training_tokens(spec: PretrainSpec) -> float:
         n_inputs += inputs
         n_words += words
 
-    # Two special tokens an input.
+    # words in subwords, by the tokenizer's usual ratio, and two special tokens an input
     tokens_per_epoch = SUBWORDS_PER_WORD.get(spec.tokenizer.kind, 1.3) * n_words + 2 * n_inputs
     if steps:
         return tokens_per_epoch / n_inputs * steps * batch

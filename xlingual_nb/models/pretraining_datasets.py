@@ -108,11 +108,12 @@ def example_lengths(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/lib/4030_pretraining_datasets.ipynb #81a3b1d8
 def concatenate_texts(texts: list[Encoded], vocabulary: int) -> tuple[np.ndarray, list[int]]:
-    """All ids in one array, and where each text starts in it.
+    """The token ids of several texts in one array, and where each text starts in it.
 
     Parameters
     ----------
     texts : list of Encoded
+        One for each language.
     vocabulary : int
         Number of entries.
 
@@ -223,6 +224,7 @@ def sample_other_document(begins, ends, begin: int, rng) -> tuple[int, int]:
     sentence, end : int
     """
     number = int(rng.integers(len(begins)))
+    # the present document: draw one of the others, counted from the next one on
     if begins[number] == begin and len(begins) > 1:
         number = (number + 1 + int(rng.integers(len(begins) - 1))) % len(begins)
     sentence = int(rng.integers(begins[number], ends[number]))
@@ -370,10 +372,13 @@ def language_segment_pairs(
     language : int
         Its number, which the draws depend on.
     text : Encoded
+        Token ids of each sentence.
     ends : ndarray, shape (documents,)
+        After how many sentences each document ends.
     max_tokens : int
+        Most tokens of both segments together.
     short : float
-        As in `document_pairs`.
+        Share of the documents whose pairs have a smaller target length.
 
     Returns
     -------
@@ -390,20 +395,22 @@ def language_segment_pairs(
 def resample_languages(
     tables: list[np.ndarray], origins: list[int], exponent: float
 ) -> list[np.ndarray]:
-    """Segment pairs of each language, as many as `smooth_counts` takes, shifted to its place
-    among all texts.
+    """Segment pairs of each language, sampled in proportion to a power of the size of its text.
 
     Parameters
     ----------
     tables : list of ndarray, shape (pairs, 5)
+        Of each language; rows are `SegmentPair`, with tokens counted from the start of its text.
     origins : list of int
-        First token of each language, of `concatenate_texts`.
+        First token of each language in the texts of all languages end to end.
     exponent : float
+        The power (`smooth_counts`); below 1, small languages are seen more often.
 
     Returns
     -------
     list of ndarray, shape (pairs, 5)
-        Fewer pairs than there are are a random subset; more repeat them.
+        With tokens counted over all texts. A language that gives fewer pairs than it has gives a
+        random subset; one that gives more repeats them.
     """
     counts = [len(table) for table in tables]
     resampled = []

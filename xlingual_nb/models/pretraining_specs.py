@@ -169,12 +169,12 @@ class PretrainedSpec(Protocol):
 
 
 def check_layers_exist(checkpoint, layers: Iterable[int]) -> None:
-    """Check that a checkpoint has some layers. How deep an external one is shows when it is
-    loaded.
+    """Check that a checkpoint has the layers that a run asks for, before anything is computed.
 
     Parameters
     ----------
     checkpoint : run spec
+        The depth of an external one is not known before it is loaded: any layer from 0 passes.
     layers : iterable of int
         0 is the embeddings.
 

@@ -31,14 +31,16 @@ POOLING_MODES = {
 
 
 def pool_tokens(mode: str, states: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """One vector a sentence by a pooling mode of sentence-transformers, one of `POOLING_MODES`.
+    """One vector a sentence from the states of its tokens, as sentence-transformers pools them.
 
     Parameters
     ----------
     mode : str
+        One of `POOLING_MODES`, as `"mean"`.
     states : Tensor, shape (batch, width, H)
+        Of the last layer.
     counts : Tensor of bool, shape (batch, width)
-        The tokens that are pooled, special tokens among them.
+        Which tokens are pooled, special tokens among them.
 
     Returns
     -------
@@ -112,7 +114,7 @@ class SentenceTransformer:
         return [text.lower() for text in prompted] if self.lower_cases else prompted
 
     def vectors(self, states: torch.Tensor, counts: torch.Tensor, n_prompt: int) -> torch.Tensor:
-        """A vector for each sentence.
+        """A vector for each sentence: pooled states, through the dense layers, normalised.
 
         Parameters
         ----------

@@ -145,7 +145,7 @@ def frequent_subwords(part: EmbedSpec, tokenizer, store, minimum: int) -> np.nda
     tokenizer : tokenizers.Tokenizer
     store : Store
     minimum : int
-        Occurrences.
+        Occurrences that a subword needs.
 
     Returns
     -------
@@ -196,21 +196,24 @@ def check_disjoint(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
 
 # %% ../../nbs/lib/4240_spaces.ipynb #f4fc487a
 def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokenizer) -> np.ndarray:
-    """Row numbers of the dictionary's translations that are one subword each, in two tables.
+    """Translation pairs of a dictionary as row numbers in the vector tables of two languages.
+
+    Only pairs whose words are one subword each count, since a row is the vector of a subword.
 
     Parameters
     ----------
     spec : SpaceSpec
         Word vectors of several languages, and how they are mapped.
     number : int
-        The language whose rows come first; the other is language 0.
+        Index of the language in the spec; the other is language 0.
     ids : list of ndarray
-        Ids of the rows of each language.
+        Token ids of the rows of each language's table.
     tokenizer : tokenizers.Tokenizer
 
     Returns
     -------
     ndarray, shape (n, 2)
+        Row in the table of language `number`, and row in that of language 0.
     """
     sides = (number, 0)
     languages = [spec.languages[side] for side in sides]
@@ -220,6 +223,7 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
 
     columns = []
     for side, language, words in zip(sides, languages, zip(*pairs)):
+        # `read` maps ids of the tokenizer to those of the language
         _, read = language_reader(spec, language.name, tokenizer)
         text = read(tokenizers.encode(tokenizer, words))  # each word a sentence
         # first subword of each word (min: the last word may have none)
@@ -243,10 +247,11 @@ def map_to_first(
     spec : SpaceSpec
         Word vectors of several languages, and how they are mapped.
     number : int
+        Index of the language in the spec, from 1.
     tables : list of Tensor, shape (n, H)
-        Vectors of each language.
+        Vectors of each language's subwords.
     ids : list of ndarray, shape (n,)
-        Ids of their rows.
+        Token ids of the rows of each table.
     tokenizer : tokenizers.Tokenizer
     progress : callable, optional
         As in `models.vecmap.self_learn`.
@@ -279,7 +284,7 @@ def map_to_first(
     mapped = vecmap(table, target, spec.learning, progress)
     if not spec.rotation:
         return mapped
-    # VecMap's dictionary, without its re-weighting.
+    # a rotation alone: fitted to the dictionary that VecMap has found, without its re-weighting
     rotated = fit_supervised(table, target, mapped.pairs, rotation=True)
     return MappedSpaces(rotated.first, rotated.second, mapped.pairs, mapped.history)
 
@@ -335,7 +340,7 @@ def cross_lingual_neighbours(tables, ids: list[np.ndarray], vocabulary: int, k: 
 
 # %% ../../nbs/lib/4240_spaces.ipynb #d5bf2a67
 def load_tables(spec: SpaceSpec, ids: list[np.ndarray], store) -> list:
-    """Trained vectors of each language's subwords.
+    """Load the trained vectors of each language's subwords, before they are mapped.
 
     Parameters
     ----------
@@ -429,8 +434,8 @@ def describe_space(spec: SpaceSpec, ids, mapped) -> dict:
     Returns
     -------
     dict
-        `pieces`: number of subwords of each language; `vecmap`: number of `rounds` and
-        last `objective` of each mapped one.
+        As `{"pieces": {"en": 900, "es": 800}, "vecmap": {"es": {"rounds": 90, "objective": 0.6}}}`:
+        subwords of each language; rounds, and objective of the last one, of each mapped language.
     """
     names = [l.name for l in spec.languages]
     summary = {"pieces": dict(zip(names, map(len, ids)))}
@@ -448,7 +453,7 @@ ESTIMATED_ROUNDS = 300
 
 
 def space_cost(spec: SpaceSpec) -> dict:
-    """Estimated cost of mapping the languages of a spec.
+    """Estimated cost of mapping the word vectors of all languages onto those of the first.
 
     Parameters
     ----------
@@ -464,6 +469,7 @@ def space_cost(spec: SpaceSpec) -> dict:
     words = min(spec.learning.cutoff, spec.tokenizer.size)
     rounds = ESTIMATED_ROUNDS + 1 if spec.fit == "vecmap" else 1
     vocabulary = vocabulary_size(spec, spec.tokenizer.size)
+    # float32 vectors, and int32 neighbours in every other language
     disk = 4 * vocabulary * (columns + n_languages * (n_languages - 1) * spec.nearest)
     return {"flops": 4.0 * (n_languages - 1) * rounds * words**2 * columns, "bytes": disk}
 

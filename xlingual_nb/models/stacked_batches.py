@@ -155,6 +155,7 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
     Parameters
     ----------
     batches : list of Batch
+        One a model, each in two groups of rows, short and long.
 
     Returns
     -------

@@ -390,12 +390,12 @@ UNKNOWN = ("[UNK]", "<unk>")
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    """A whitespace tokenizer of whole words with ids in their order.
+    """A tokenizer that splits at white space and knows whole words; word i has id i.
 
     Parameters
     ----------
     words : list of str
-        The first of `UNKNOWN` among them stands for all others.
+        Among them the token for unknown words, one of `UNKNOWN`.
 
     Returns
     -------
@@ -409,7 +409,7 @@ def word_tokenizer(words: list[str]) -> Tokenizer:
 
 # %% ../../nbs/lib/4190_static_vectors.ipynb #9fb55329
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The tokenizer as a `transformers` one, with its special tokens declared.
+    """A tokenizer as one of `transformers`, which knows those of BERT's special tokens that it has.
 
     Parameters
     ----------
@@ -420,6 +420,7 @@ def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     transformers.PreTrainedTokenizerFast
     """
     vocabulary = tokenizer.get_vocab()
+    # "[CLS]" is declared as cls_token, and so on
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIALS if token in vocabulary}
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown in vocabulary:

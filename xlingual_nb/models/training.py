@@ -95,7 +95,7 @@ def total_steps(job: TrainingJob, training: Training) -> int:
 def job_batch(
     job: TrainingJob, training: Training, indices: np.ndarray, step: int, rows: tuple[int, int]
 ):
-    """The batch of one model at a step.
+    """The examples of one model at a step, masked and packed into rows.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def job_batch(
         Examples of the step.
     step : int
     rows : tuple of int
-        Row lengths (short, long).
+        Lengths of short and of long rows, into which examples are packed.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def job_batch(
     """
     dataset = job.dataset
     masking = job.masking
-    # the first steps may mask more tokens, and of shorter inputs
+    # the first steps may mask more tokens, and of inputs that are cut into short slices
     if step < training.opening:
         masking = replace(masking, rate=training.opening_rate)
         if training.opening_slice:
@@ -143,6 +143,7 @@ class StepBatches(torch.utils.data.Dataset):
     """
 
     def __init__(self, jobs: list[TrainingJob], training: Training, first: int, steps: int):
+        """Prepare the order of examples of each job, and the row lengths that all of them share."""
         self.jobs = jobs
         self.training = training
         self.first = first
@@ -182,7 +183,7 @@ def create_optimiser(stack: BatchedModels, training: Training):
 
 
 def state_tensors(stack: BatchedModels, adam, model: int) -> dict[str, torch.Tensor]:
-    """Weights and AdamW moments of one model, as views of those of the batch.
+    """Weights and AdamW moments of one of the batched models, as views: what a state consists of.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def save_state(jobs, stack, adam, step: int, loss: torch.Tensor) -> None:
 
 # %% ../../nbs/lib/4090_training.ipynb #f08d256d
 def saved_steps(job: TrainingJob) -> set[int]:
-    """Steps whose state a job has saved; files that a power cut has cut short are left out.
+    """Steps whose saved state a training could resume from; files that are cut short do not count.
 
     Parameters
     ----------
@@ -308,7 +309,7 @@ def load_state(jobs, stack, adam, step: int) -> torch.Tensor:
 
 # %% ../../nbs/lib/4090_training.ipynb #fe103dd3
 def check_finite_losses(jobs, loss, step: int) -> None:
-    """Stop a training that diverges.
+    """Stop a training whose loss is no longer a number.
 
     Parameters
     ----------
@@ -608,8 +609,7 @@ def pretrain(
     adam = create_optimiser(stack, training)
 
     first = last_saved_step(jobs)  # 0 unless an earlier training was stopped
-    # Sum since the last line of the log. It stays on the device: to ask for a number every step
-    # would make the CPU wait for the GPU.
+    # sum since the last line of the log; it stays on the device, so that no step waits for it
     loss = load_state(jobs, stack, adam, first)
     logs = [read_log(job.folder, first) for job in jobs]
 
@@ -629,7 +629,7 @@ def pretrain(
 
             done = step + 1
             if done % log_interval == 0 or done == steps:
-                n_summed = done - step // log_interval * log_interval
+                n_summed = done - step // log_interval * log_interval  # steps since the last line
                 rate = scheduled_learning_rate(training, step, steps)
                 write_logs(jobs, logs, done, loss=loss / n_summed, rate=rate)
                 loss = torch.zeros_like(loss)

@@ -207,8 +207,10 @@ def reweight_symmetrically(
 
 # %% ../../nbs/lib/4230_vecmap.ipynb #b3628242
 def drop_scores(scores: torch.Tensor, keep: float, generator) -> torch.Tensor:
-    """Set all but a random share of the scores to -inf, in place (Artetxe et al. 2018, section
-    3.3).
+    """Keep a random share of the scores, in place, and set the others to -inf.
+
+    So neighbours are chosen at random among good ones (stochastic dictionary induction, Artetxe et
+    al. 2018, section 3.3).
 
     Parameters
     ----------
@@ -289,10 +291,10 @@ def induce_dictionary(
 
 # %% ../../nbs/lib/4230_vecmap.ipynb #b2b53ffa
 def similarity_signatures(vectors: torch.Tensor) -> torch.Tensor:
-    """Sorted similarity distribution of each word, for unsupervised initialisation.
+    """Sorted similarities of each word to all words of its language, for the initial dictionary.
 
-    Rows of the square root of the similarity matrix, sorted and normalised (Artetxe et al.
-    2018, section 3.2).
+    Translations have similar distributions of similarity. The rows are those of the square root of
+    the similarity matrix, sorted and normalised (Artetxe et al. 2018, section 3.2).
 
     Parameters
     ----------
@@ -347,6 +349,7 @@ class SelfLearning:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the settings of self-learning, each with an error that names the values."""
         sizes = (self.cutoff, self.start, self.neighbours, self.patience, self.rounds)
         require(min(sizes) >= 1, f"{self}: give sizes of at least 1")
         require(
@@ -414,7 +417,9 @@ def fit_supervised(first, second, pairs, rotation: bool = False) -> MappedSpaces
 def initial_dictionary(
     first: torch.Tensor, second: torch.Tensor, settings: SelfLearning
 ) -> torch.Tensor:
-    """Dictionary of normalised tables from their similarity distributions alone (section 3.2).
+    """Initial dictionary of two tables of vectors, without supervision (Artetxe et al. 2018, 3.2).
+
+    Words whose similarities to the words of their own language are distributed alike are paired.
 
     Parameters
     ----------

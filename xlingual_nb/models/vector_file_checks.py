@@ -15,32 +15,34 @@ import numpy as np
 
 # %% ../../nbs/lib/4180_vector_file_checks.ipynb #4d10c0a5
 def first_row(path: Path) -> bytes:
-    """The beginning of what follows the header of a file.
+    """The first bytes behind the header line of a file of word vectors, to tell text from binary.
 
     Parameters
     ----------
     path : Path
+        May be compressed (`.gz`).
 
     Returns
     -------
     bytes
-        Empty for a file that cannot be read.
+        At most 4,096; empty for a file that cannot be read.
     """
     open_file = gzip.open if path.suffix == ".gz" else open
     try:
         with open_file(path, "rb") as file:
-            file.readline(200)
+            file.readline(200)  # the header, `400000 300`
             return file.read(4096)
     except (EOFError, OSError, zlib.error):
         return b""
 
 
 def is_text_row(row: bytes) -> bool:
-    """Whether a row is a word and numbers in decimal figures.
+    """Whether a row of a file of vectors is text: a word and decimal numbers, as `the 0.1 -2e-3`.
 
     Parameters
     ----------
     row : bytes
+        May go on behind its end of line.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def has_control_bytes(row: bytes) -> bool:
 
 
 def ending_by_content(path: Path) -> str:
-    """What the name of a file of vectors ought to end with.
+    """Whether a file of vectors is text or binary by its content, as the ending that fits it.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def ending_by_content(path: Path) -> str:
     Returns
     -------
     {".vec", ".bin", ""}
-        Text, binary, or not to be told.
+        Text, binary, or unclear.
     """
     row = first_row(path)
     if is_text_row(row):
@@ -94,6 +96,7 @@ def are_big_endian(vectors: np.ndarray) -> bool:
     bool
     """
 
+    # share of the numbers with a size that word vectors have
     def usual_share(numbers):
         size = np.abs(numbers.astype(np.float64))
         return ((size == 0) | ((size > 1e-10) & (size < 1e10))).mean()

@@ -112,19 +112,22 @@ MAX_GENSIM_TOKENS = 10_000  # gensim's MAX_WORDS_IN_BATCH
 
 
 def language_text(spec: EmbedSpec, language: Language, tokenizer, store) -> Encoded:
-    """Training text of one language.
+    """Token ids of one language's text, in the units within which words are each other's context.
 
     Parameters
     ----------
     spec : EmbedSpec
+        How word vectors are trained.
     language : Language
+        Its corpus, and the transforms of its ids.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
     Encoded
-        Inputs of at most `MAX_GENSIM_TOKENS` tokens.
+        Sentences, or documents without sentence boundaries, split at `MAX_GENSIM_TOKENS` tokens.
 
     Raises
     ------
@@ -132,7 +135,7 @@ def language_text(spec: EmbedSpec, language: Language, tokenizer, store) -> Enco
         If the text is no longer than a window.
     """
     text = model_ids(spec, language, tokenizer, store)
-    ends = slice(1, None)
+    ends = slice(1, None)  # each sentence is split by itself
     if spec.inputs == "documents":
         ends = document_ends(read_corpus(store.path(language.corpus)))
     extent = f"{language.name}: {len(text.ids)} tokens of text for a window of {spec.window}"
@@ -141,13 +144,15 @@ def language_text(spec: EmbedSpec, language: Language, tokenizer, store) -> Enco
 
 
 def mixed_text(spec: EmbedSpec, tokenizer, store) -> Encoded:
-    """Training text of all languages, shuffled with the seed.
+    """Token ids of the sentences (or documents) of all languages, shuffled together with the seed.
 
     Parameters
     ----------
     spec : EmbedSpec
+        How word vectors are trained, and on which languages.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -161,13 +166,14 @@ def mixed_text(spec: EmbedSpec, tokenizer, store) -> Encoded:
 
 # %% ../../nbs/lib/4210_word_embeddings.ipynb #f9da41a5
 def token_strings(tokenizer, copies: bool) -> list[str]:
-    """The string of every id.
+    """The string of every token id; gensim is trained on strings.
 
     Parameters
     ----------
     tokenizer : tokenizers.Tokenizer
+        With V entries.
     copies : bool
-        Append the strings of the shifted copies, in other letters.
+        Append V strings in other letters for Fake-English, whose subwords have the ids from V on.
 
     Returns
     -------
@@ -242,7 +248,7 @@ def gensim_options(spec: EmbedSpec) -> dict:
 
 
 def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.ndarray:
-    """word2vec or fastText vectors; names without text have zeros.
+    """word2vec or fastText vectors of all token ids; ids that the text lacks have zeros.
 
     Parameters
     ----------
@@ -276,14 +282,16 @@ def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np
 
 # %% ../../nbs/lib/4210_word_embeddings.ipynb #f75d76cf
 def train_glove(spec: EmbedSpec, text: Encoded, names: list[str], report):
-    """GloVe vectors; names without text have zeros.
+    """GloVe vectors of all token ids; ids that the text lacks have zeros.
 
     Parameters
     ----------
     spec : EmbedSpec
+        Its method is a `Glove`.
     text : Encoded
+        Token ids of each sentence.
     names : list of str
-        String of each id.
+        String of each id; only their number is read.
     report : callable
         Called with (epochs done, epochs in all).
 

@@ -55,14 +55,17 @@ def notebooks_behind(planned: PlannedClaim, paper: str) -> tuple[str, ...]:
     Parameters
     ----------
     planned : PlannedClaim
+        Its `notebook` holds the rows that it compares.
     paper : str
+        Name of the paper, as `dufter2020`.
 
     Returns
     -------
     tuple of str
+        Names of notebooks, the claim's own first.
     """
-    # (claims that it tests, notebooks whose values these need)
-    return planned.notebook, *notebook_claims(planned.notebook, [paper])[1]
+    _, related_notebooks = notebook_claims(planned.notebook, [paper])
+    return planned.notebook, *related_notebooks
 
 
 @cache
@@ -74,8 +77,14 @@ def fresh_cells(notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]) 
 
     Parameters
     ----------
-    notebook, scale, corpus : str
+    notebook : str
+        Name of the notebook, as `07_laboratory`.
+    scale : str
+        Size of the study: `laptop`, `gpu` or `paper`.
+    corpus : str
+        Name of the text, as `bible`.
     seeds : tuple of int
+        Seeds of every row.
 
     Returns
     -------
@@ -87,8 +96,9 @@ def fresh_cells(notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]) 
 def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntry]]:
     """The entries of result tables that a planned claim needs, on its fresh seeds.
 
-    They come from the tables that its tests name and, where these lack a row, from another table of
-    the same reading (tables named alike behind the hyphen, as `table1-matched`).
+    An entry is one number of a table on one seed. The entries come from the tables that the claim's
+    tests name and, where these lack a row, from another table whose name ends alike:
+    `table2-matched` for `table1-matched`, whose models were trained under the same conditions.
 
     Parameters
     ----------
@@ -112,20 +122,21 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
     printed = published.stand_in(plan.paper).printed
 
     def key(entry):
-        """(reading, row, column) of an entry, by the labels that the paper prints."""
-        reading = entry.table.partition("-")[2]
-        return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
+        """("matched", row, column) of an entry of `table1-matched`, by the paper's labels."""
+        _, _, condition = entry.table.partition("-")
+        return condition, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
     # first the claim's own tables, then the others, for what is still missing
     entries = {notebook: [] for notebook in notebooks_behind(planned, plan.paper)}
-    for is_claim_table in (True, False):
+    for takes_claim_tables in (True, False):
         available = set(map(key, chain.from_iterable(entries.values())))
         missing = needed - available
         for notebook, notebook_entries in entries.items():
             for entry in fresh_cells(notebook, plan.scale, planned.corpus, seeds):
-                is_of_paper = entry.paper == plan.paper
-                is_in_turn = (entry.table in claim_tables) == is_claim_table
-                if is_of_paper and is_in_turn and key(entry) in missing:
+                is_claim_table = entry.table in claim_tables
+                if entry.paper != plan.paper or is_claim_table != takes_claim_tables:
+                    continue
+                if key(entry) in missing:
                     notebook_entries.append(entry)
     return entries
 
@@ -149,25 +160,34 @@ def with_free_entries(
 ) -> list[TableEntry]:
     """The entries that plans need, and all others of the notebook that the same runs give.
 
+    An entry is one number of a table on one seed; one that needs no further run costs nothing.
+
     Parameters
     ----------
     entries : list of TableEntry
         The entries that the plans need.
     notebook, scale, corpus : str
+        Where the entries are from: `07_laboratory`, `laptop` and `bible`, say.
     seeds : tuple of int
+        Fresh seeds of the notebook's rows.
 
     Returns
     -------
     list of TableEntry
+        The given ones first, each once.
     """
     runs = set(unique_runs(entries))
-    others = fresh_cells(notebook, scale, corpus, seeds)
-    free = [other for other in others if other.runs and runs.issuperset(other.runs)]
+    free = []
+    for other in fresh_cells(notebook, scale, corpus, seeds):
+        if other.runs and runs.issuperset(other.runs):
+            free.append(other)
     return deduplicate([*entries, *free])
 
 
 def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
     """The tables on fresh seeds that the plans of all papers need, one a notebook and corpus.
+
+    A plan names the claims of a paper that are tested once more, with their corpus and seeds.
 
     Parameters
     ----------
@@ -177,7 +197,8 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
     Returns
     -------
     list of ConfirmatoryTable
-        Each with all its entries, of any number of claims.
+        Each with the entries (numbers of tables) that all claims of its notebook and corpus need,
+        and those that the same runs give at no cost.
 
     Raises
     ------
@@ -196,13 +217,13 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
                 needed.setdefault(key, []).extend(entries)
                 seeds[key] = max(seeds.get(key, ()), plan.seeds(planned.n), key=len)
 
-    # all else that these runs give is read as well, at no cost
     wanted_tables = []
     for key, entries in sorted(needed.items()):
         if entries:
-            notebook, _, corpus = key
-            full = with_free_entries(deduplicate(entries), *key, seeds[key])
-            wanted_tables.append(ConfirmatoryTable(notebook, corpus, tuple(full)))
+            notebook, scale, of_corpus = key
+            entries = deduplicate(entries)
+            complete = with_free_entries(entries, notebook, scale, of_corpus, seeds[key])
+            wanted_tables.append(ConfirmatoryTable(notebook, of_corpus, tuple(complete)))
     return wanted_tables
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #16b80cc5
@@ -219,15 +240,17 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
     Returns
     -------
     dict
-        Number of pretrainings (`models`) and of all `runs`, and the `flops` of these.
+        {"models": 12, "runs": 80, "flops": 3e15}: pretrainings, all runs (pretrainings, fine-tunings
+        and measurements), and the estimated operations of all runs.
     """
     runs = unique_runs(table.entries)
-    nodes = missing_nodes(runs, StoreView(store, code_behind(runs)))
-    stages = [node.spec.stage for node in nodes.values()]
+    # the runs that the store lacks or has of other code, with those that they rest on
+    nodes = missing_nodes(runs, StoreView(store, code_behind(runs))).values()
+    stages = [node.spec.stage for node in nodes]
     return dict(
         models=stages.count("pretrain"),
         runs=len(stages),
-        flops=sum(node.weight for node in nodes.values()),
+        flops=sum(node.weight for node in nodes),
     )
 
 
@@ -273,33 +296,33 @@ def progress_table(store, corpus: str = "") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a notebook and corpus: numbers of claims and models, whether the values are written, and
-        models, runs and core hours that are left.
+        A row a notebook and corpus: numbers of `claims` and `models`, whether the values are
+        `written` ("yes" or ""), "models left", "runs left" and "hours of a core left".
     """
     rows = []
     flops_per_core_second = calibrate() / cores()
     for table in tables_with_data(corpus):
-        claims = []
+        n_claims = 0
         for plan in plans().values():
-            family = plan.family(table.corpus)
-            claims += [planned.id for planned in family if planned.notebook == table.notebook]
+            notebooks = [planned.notebook for planned in plan.family(table.corpus)]
+            n_claims += notebooks.count(table.notebook)
 
         # models are counted among all that the entries rest on, whether computed yet or not
         specs = ancestors_by_id(unique_runs(table.entries)).values()
         n_models = sum(spec.stage == "pretrain" for spec in specs)
         left = runs_left(table, store)
-        left["hours of a core"] = round(left.pop("flops") / flops_per_core_second / 3600, 2)
-
         is_written = (readable_root() / CONFIRMED / table.file).is_file()
         rows.append(
-            dict(
-                notebook=table.notebook,
-                corpus=table.corpus,
-                claims=len(claims),
-                models=n_models,
-                written="yes" if is_written else "",
-                **{f"{name} left": n for name, n in left.items()},
-            )
+            {
+                "notebook": table.notebook,
+                "corpus": table.corpus,
+                "claims": n_claims,
+                "models": n_models,
+                "written": "yes" if is_written else "",
+                "models left": left["models"],
+                "runs left": left["runs"],
+                "hours of a core left": round(left["flops"] / flops_per_core_second / 3600, 2),
+            }
         )
     return pd.DataFrame(rows)
 
@@ -365,14 +388,14 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
     return path
 
 
-RECORD = [
+RECORD = [  # columns of `record.csv`
     *("notebook", "corpus", "commit", "day", "runs", "made"),
     *("hours planned", "processor hours", "hours"),
 ]
 
 
 def read_record(root: Path) -> pd.DataFrame:
-    """The record of all tables that were begun.
+    """How far each table on fresh seeds is, and what it has cost (`results/confirmed/record.csv`).
 
     Parameters
     ----------
@@ -382,7 +405,8 @@ def read_record(root: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns `RECORD`; empty before the first.
+        A row for each table that was begun, all columns as text: notebook, corpus, commit, day,
+        number of runs, of those made, and hours.
     """
     path = Path(root) / CONFIRMED / "record.csv"
     return pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame(columns=RECORD)
@@ -458,11 +482,11 @@ def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
 
     # the table's line is replaced; the processor's time of an interrupted call still counts
     before = read_record(repository())
-    is_same = (before.notebook == table.notebook) & (before.corpus == table.corpus)
-    hours_before = before[is_same]["processor hours"].astype(float).sum()
+    is_table = (before.notebook == table.notebook) & (before.corpus == table.corpus)
+    hours_before = before[is_table]["processor hours"].astype(float).sum()
     row = record_row(table, store)
     row["processor hours"] = round(hours_before + spent / 3600, 3)
-    record = pd.concat([before[~is_same], pd.DataFrame([row]).astype(str)])
+    record = pd.concat([before[~is_table], pd.DataFrame([row]).astype(str)])
     write_atomic(path, tables.text(record[RECORD].sort_values(["notebook", "corpus"])))
     return path
 
@@ -482,20 +506,20 @@ def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK
     executor : Executor, optional
         Runs in this process by default.
     stack : int
-        Models trained together, at most.
+        At most so many models of one size are trained together, as one batched model.
 
     Returns
     -------
     list of Path
         The files written.
     """
-    began = processor_seconds()
+    seconds_before = processor_seconds()
     try:
         make_missing_runs(list(table.entries), store, stack, executor=executor)
     finally:
-        record = write_record(table, store, processor_seconds() - began)
+        record = write_record(table, store, processor_seconds() - seconds_before)
 
-    # the values may complete a family of claims, which is judged as soon as it is complete
+    # the values may complete a family (a paper's claims on a corpus), which is judged as a whole
     written = [record, write_values(table, store)]
     judged = confirmed_verdicts(repository())
     if len(judged):
@@ -510,7 +534,7 @@ VALUE_KEY = [*tables.OBSERVED[:6], "step"]
 
 
 def confirmed_values(root: Path) -> pd.DataFrame:
-    """All values of complete tables.
+    """The values on fresh seeds of all tables that are complete.
 
     Parameters
     ----------
@@ -520,10 +544,10 @@ def confirmed_values(root: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a value and seed, with its `notebook`.
+        A row a value and seed: paper, table, row, column, corpus, seed, value, ..., and `notebook`.
     """
     folder = Path(root) / CONFIRMED
-    paths = sorted(folder.glob("*-*.csv"))
+    paths = sorted(folder.glob("*-*.csv"))  # as 07_laboratory-bible.csv
     frames = [tables.read_seeds(p).assign(notebook=p.stem.partition("-")[0]) for p in paths]
     if not frames:
         return pd.DataFrame(columns=[*tables.OBSERVED, "step", "made", "notebook"])
@@ -542,7 +566,7 @@ def examine_planned(
     planned : PlannedClaim
         A claim of the plan, with its corpus and number of seeds.
     values : DataFrame
-        `confirmed_values`.
+        Values by seed of the paper's complete tables (`confirmed_values`).
     typical : dict
         {(column, whether of logarithms): typical variance over seeds}, which tests use where that of
         a row is smaller (`tables.typical_variances`).
@@ -553,10 +577,10 @@ def examine_planned(
         Results of the claim's tests, before the correction for multiple tests.
     """
     claim = claim_to_test(planned)
-    per_notebook = [
-        values[values.notebook == name] for name in notebooks_behind(planned, plan.paper)
-    ]
-    claim_values = pd.concat(per_notebook).drop_duplicates(VALUE_KEY)
+    # notebooks may have a row in common: that of the claim's own notebook, the first, counts
+    notebooks = notebooks_behind(planned, plan.paper)
+    by_notebook = [values[values.notebook == notebook] for notebook in notebooks]
+    claim_values = pd.concat(by_notebook).drop_duplicates(VALUE_KEY)
 
     # another claim may have needed more seeds of these rows than this one's plan has
     is_planned = claim_values.seed.isin(plan.seeds(planned.n))
@@ -570,7 +594,9 @@ def examine_planned(
 
 
 def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
-    """Whether the values of all tables are written that a plan's claims on a corpus need.
+    """Whether all values are written that a plan's claims on a corpus need.
+
+    A notebook's values are written all at once, so it is enough to look for the notebooks.
 
     Parameters
     ----------
@@ -579,20 +605,19 @@ def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
     corpus : str
         The corpus.
     values : DataFrame
-        `confirmed_values`.
-
-    Returns
-    -------
-    bool
+        Values by seed of complete tables, with `corpus` and `notebook` (`confirmed_values`).
     """
     written = set(values[values.corpus == corpus].notebook)
+    family = plan.family(corpus)
     # listing a claim's entries below needs the text of the corpus, which may not be here
-    if not written.issuperset(planned.notebook for planned in plan.family(corpus)):
+    if not written.issuperset(planned.notebook for planned in family):
         return False
-    for planned in plan.family(corpus):
-        needed = {name for name, entries in claim_entries(plan, planned).items() if entries}
-        if not needed <= written:
-            return False
+
+    # a claim may need values of further notebooks
+    for planned in family:
+        for notebook, entries in claim_entries(plan, planned).items():
+            if entries and notebook not in written:
+                return False
     return True
 
 

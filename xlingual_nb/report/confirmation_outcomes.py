@@ -95,18 +95,21 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
         leaves the claim out), `why` it is left out or was cut, `confirmed` (verdict, empty where there
         is none yet) and `outcome` (`OUTCOMES`, or `LEFT_OUT`).
     """
-    key = ["claim", "corpus"]
     path = Path(root) / "results" / scale / "verdicts.csv"
     fresh = read_confirmed(root)
-    exploratory = verdicts.read(path) if path.is_file() else fresh[:0]  # or no rows
-    exploratory_verdicts = exploratory.set_index(key).verdict
-    fresh_verdicts = fresh.set_index(key).verdict
+    if path.is_file():
+        exploratory = verdicts.read(path)
+    else:
+        exploratory = pd.DataFrame(columns=verdicts.COLUMNS)
+    key_columns = ["claim", "corpus"]
+    exploratory_verdicts = exploratory.set_index(key_columns).verdict
+    fresh_verdicts = fresh.set_index(key_columns).verdict
 
     def compared_row(claim, paper, why, n=float("nan"), power=float("nan")):
         """A row for a claim of a plan, which has neither seeds nor power if it is left out."""
-        address = claim.id, claim.corpus
-        before = exploratory_verdicts.get(address, verdicts.NOT_TESTED)
-        after = fresh_verdicts.get(address, "")
+        key = claim.id, claim.corpus
+        before = exploratory_verdicts.get(key, verdicts.NOT_TESTED)
+        after = fresh_verdicts.get(key, "")
         return dict(
             claim=claim.id,
             paper=paper,
@@ -131,18 +134,20 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
 
 
 def confirmation_scores(compared: pd.DataFrame) -> pd.DataFrame:
-    """Counts of claims and outcomes by paper and corpus, where any claim was tested.
+    """How many verdicts fresh seeds have confirmed, reversed and so on, by paper and corpus.
 
     Parameters
     ----------
     compared : DataFrame
-        `compared_verdicts`.
+        A row for each of the papers' own claims and each corpus: `exploratory`, the verdict on the
+        seeds run first, and `outcome`, what became of it on fresh seeds (`compared_verdicts`).
 
     Returns
     -------
     DataFrame
-        How many of the papers' own claims were `tested` and `decided` on exploratory seeds, how many
-        are `planned` on fresh ones, and how many have each of the `OUTCOMES`.
+        A row a `paper` and `corpus`: how many claims were `tested` and `decided` on the first
+        seeds, how many are `planned` on fresh ones, and how many have each of the `OUTCOMES`
+        ("confirmed", "reversed", ...).
     """
     rows = []
     for (paper, corpus), family in compared.groupby(["paper", "corpus"], sort=False):

@@ -23,7 +23,8 @@ import pandas as pd
 from ..errors import InputError, require
 from ..papers import published
 from . import tables, verdicts
-from .claim_tests import ALPHA, ClaimTest, Levels, chance, seed_groups
+from .claim_power import Levels, decision_power
+from .claim_tests import ALPHA, ClaimTest, seed_groups
 from .study_verdicts import examined_claims
 from .verdicts import Examined
 from ..runs.files import write_atomic
@@ -175,7 +176,7 @@ def read_plan(path) -> Plan:
 
 @cache
 def plans() -> dict[str, Plan]:
-    """The plan of each paper that has one."""
+    """The plan of each paper that has one: which claims are tested again, on how many seeds."""
     paths = {paper: published.folder(paper) / "plan.toml" for paper in published.papers()}
     return {paper: read_plan(path) for paper, path in paths.items() if path.is_file()}
 
@@ -183,21 +184,25 @@ def plans() -> dict[str, Plan]:
 def tests_digest(claim: published.Claim) -> str:
     """A digest of a claim's tests, its baselines and its preconditions.
 
-    A field of tests that is added later leaves the digest as it is where its default applies.
+    It tells whether a test is still the one that was planned.
 
     Parameters
     ----------
     claim : Claim
+        Its `tests`, the labels of its baselines (`floor`), and which rows have to be above theirs
+        (`alive`) and by how much (`clear`).
 
     Returns
     -------
     str
         Twelve hexadecimal digits.
     """
-    tests = [
-        {f.name: getattr(test, f.name) for f in fields(test) if getattr(test, f.name) != f.default}
-        for test in claim.tests
-    ]
+    # fields at their default are left out: one that is added to tests later changes no digest
+    tests = []
+    for test in claim.tests:
+        values = {f.name: getattr(test, f.name) for f in fields(test)}
+        defaults = {f.name: f.default for f in fields(test)}
+        tests.append({name: v for name, v in values.items() if v != defaults[name]})
     content = json.dumps([tests, claim.floor, claim.alive, claim.clear], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -250,7 +255,7 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
     Parameters
     ----------
     examined : Examined
-        The claim with its exploratory results.
+        The claim with its exploratory results: those on the seeds that were run first.
     n : int
         Seeds in each group.
     level : float
@@ -275,24 +280,28 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
         outcomes_with_n.append(with_n)
 
     effects = [result.estimate.value for result in examined.outcomes]
-    return chance(outcomes_with_n, effects, Levels(level, level))
+    return decision_power(outcomes_with_n, effects, Levels(level, level))
 
 
 def fewest_seeds(examined: Examined, level: float) -> int | None:
-    """The fewest seeds with which a claim is decided with power `POWER`.
+    """The fewest seeds with which a claim's tests have the power `POWER`, 0.8.
 
     Parameters
     ----------
     examined : Examined
+        The claim with its exploratory results, whose effect and spread are taken as the true ones.
     level : float
+        Level of the tests.
 
     Returns
     -------
     int or None
         From `FEWEST` to `MOST`; None if `MOST` do not suffice.
     """
-    sizes = range(FEWEST, MOST + 1)
-    return next((n for n in sizes if power_with_seeds(examined, n, level) >= POWER), None)
+    for n in range(FEWEST, MOST + 1):
+        if power_with_seeds(examined, n, level) >= POWER:
+            return n
+    return None
 
 
 def reason_against(examined: Examined) -> str:
@@ -301,6 +310,8 @@ def reason_against(examined: Examined) -> str:
     Parameters
     ----------
     examined : Examined
+        The claim with its exploratory results; its p is NaN if it could not be tested, as its
+        `verdict` and `note` say.
 
     Returns
     -------
@@ -308,10 +319,11 @@ def reason_against(examined: Examined) -> str:
         Empty where more seeds may decide it.
     """
     if np.isnan(examined.p):
-        return f"exploratory: {examined.verdict}" + (examined.note and f", {examined.note}")
-    if any(o.rows for o in examined.outcomes):
+        note = f", {examined.note}" if examined.note else ""
+        return f"exploratory: {examined.verdict}{note}"
+    if any(result.rows for result in examined.outcomes):
         return "a correlation over rows: seeds are not its sample"
-    if all(o.is_exact for o in examined.outcomes):
+    if all(result.is_exact for result in examined.outcomes):
         return "arithmetic decides: no seed changes what is compared"
     return ""
 
@@ -345,13 +357,17 @@ def plan_family(
     for notebook, examined in members:
         claim = examined.claim
         why = reason_against(examined)
-        n = None if why else fewest_seeds(examined, level)  # None as well if too many are needed
-        if n is None:
-            why = why or f"more than {MOST} seeds would be needed for a power of {POWER:g}"
+        n = None
+        if not why:
+            n = fewest_seeds(examined, level)
+        if not why and n is None:
+            why = f"more than {MOST} seeds would be needed for a power of {POWER:g}"
+        if why:
             why = shorten(why, 160, placeholder=" ...")
             left_out.append(LeftOut(claim.id, examined.corpus, why))
             continue
 
+        # tests in tables such as `table1-matched`, of models that fit their text alike
         is_matched = [test.table.endswith(published.MATCHED) for test in claim.tests]
         planned.append(
             PlannedClaim(
@@ -369,11 +385,12 @@ def plan_family(
 
 
 def values_digest(seeds: pd.DataFrame) -> str:
-    """A digest of values by seed alone: neither the runs' ids nor their code count.
+    """A digest of values by seed, in which neither the runs' ids nor their code count.
 
     Parameters
     ----------
     seeds : DataFrame
+        A row a value and seed, in any order: the columns `tables.OBSERVED`, and `step`.
 
     Returns
     -------
@@ -386,13 +403,14 @@ def values_digest(seeds: pd.DataFrame) -> str:
 
 
 def exploratory_values(home: Path, paper: str) -> pd.DataFrame:
-    """The exploratory values of a paper.
+    """The values of a paper's tables on the seeds that were run first, before any plan.
 
     Parameters
     ----------
     home : Path
-        `results/<scale>`.
+        `results/<scale>`, with a folder for each notebook.
     paper : str
+        Name of the paper, as `dufter2020`.
 
     Returns
     -------
@@ -405,12 +423,12 @@ def exploratory_values(home: Path, paper: str) -> pd.DataFrame:
 
 
 def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
-    """Plan the confirmation of each paper's claims from the exploratory values by seed of a scale.
+    """Plan for each paper which claims are tested again on fresh seeds, and on how many.
 
     Parameters
     ----------
     home : Path
-        `results/<scale>`.
+        `results/<scale>`: the exploratory values by seed, from which the plans are computed.
     fixed : str
         Day on which the plans are fixed.
 
@@ -419,14 +437,15 @@ def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
     dict
         {paper: Plan}.
     """
-    # a family, corrected together, is the own claims of a paper on a corpus
-    families = {}
-    for notebook, examined_here in examined_claims(home).items():
-        for examined in examined_here:
+    # a family, corrected together for multiple tests, is a paper's own claims on a corpus
+    families = {}  # {(paper, corpus): [(notebook, claim with its results), ...]}
+    for notebook, examined_of_notebook in examined_claims(home).items():
+        for examined in examined_of_notebook:
             if examined.claim.whose == published.PAPERS:
                 key = examined.claim.paper, examined.corpus
                 families.setdefault(key, []).append((notebook, examined))
 
+    # a paper's plan has the claims of all its families
     plan_of = {}
     for (paper, _), members in sorted(families.items()):
         planned, left_out = plan_family(members)

@@ -25,7 +25,7 @@ def named_folder(create: bool = False) -> Path:
     Parameters
     ----------
     create : bool
-        Whether `data` in the repository, still to be made, counts where there is none yet.
+        Where there is none yet, return `data` in the repository, for the caller to make.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def named_folder(create: bool = False) -> Path:
     Raises
     ------
     InputError
-        If there is none.
+        If there is none, and `create` is false.
     """
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.text.corpora import data_folder
@@ -106,9 +106,9 @@ def data_check(
             f"{folder}: {', '.join(implausible)} cannot be what the name says: see the lines above"
         )
 
-    is_other = report.state.isin(["changed", "missing"])
-    wrong = report[is_other | ~is_readable]
-    if not len(wrong):
+    is_as_recorded = ~report.state.isin(["changed", "missing"])
+    wrong = report[~(is_as_recorded & is_readable)]
+    if wrong.empty:
         return
     for row in wrong.itertuples():
         print(f"{row.file} ({row.state}): {row.problem or 'not what was recorded'}")

@@ -86,18 +86,19 @@ class ModelView:
 
 
 def model_view(trajectory: Trajectory, title: str = "") -> ModelView:
-    """Both projections of a trajectory.
+    """A model as a row of the figure: its words projected on a plane in two ways.
 
     Parameters
     ----------
     trajectory : Trajectory
-        Words and their translations at each checkpoint.
+        Vectors of words and their translations at each checkpoint of a training.
     title : str, optional
-        Title of the row.
+        Title of the row; by default the trajectory's name.
 
     Returns
     -------
     ModelView
+        `plane` has the words as they are, `centred` with each language's mean vector subtracted.
     """
     return ModelView(
         title=title or trajectory.name,
@@ -107,56 +108,69 @@ def model_view(trajectory: Trajectory, title: str = "") -> ModelView:
 
 
 def as_views(models: Sequence[ModelView | Trajectory]) -> list[ModelView]:
-    """Every model with its projections. InputError for none.
+    """Rows of a figure; a trajectory is projected on a plane first.
 
     Parameters
     ----------
     models : Sequence[ModelView | Trajectory]
-        Models, or their words at each checkpoint.
+        Rows, or the vectors of a model's words at each checkpoint.
 
     Returns
     -------
     list[ModelView]
+
+    Raises
+    ------
+    InputError
+        If there is no model.
     """
     require(models, "nothing to draw: give a trajectory")
-    return [m if isinstance(m, ModelView) else model_view(m) for m in models]
+    return [model if isinstance(model, ModelView) else model_view(model) for model in models]
 
 # %% ../../nbs/lib/8250_emergence.ipynb #a4df2255
 def nearest_checkpoints(steps: Sequence[int], percents: Sequence[int] = COLUMNS) -> list[int]:
-    """Number of the checkpoint nearest to each percent of the training, none twice.
+    """Index of the checkpoint nearest to each percent of the training, none twice.
 
     Parameters
     ----------
     steps : Sequence[int]
-        Training steps of the checkpoints.
+        Training steps of the checkpoints, in order.
     percents : Sequence[int], default COLUMNS
         Points of the training, in percent.
 
     Returns
     -------
     list[int]
+        Indices of `steps`: [0, 1, 3] for steps (0, 50, 70, 100) and percents (0, 40, 45, 100).
     """
-    share = 100 * np.asarray(steps) / max(steps[-1], 1)  # 1: of a model that was not trained
-    return list(dict.fromkeys(int(np.abs(share - percent).argmin()) for percent in percents))
+    last_step = max(steps[-1], 1)  # 0 of a model that was not trained
+    percent_of_step = 100 * np.asarray(steps) / last_step
+    nearest = [int(np.abs(percent_of_step - percent).argmin()) for percent in percents]
+    return list(dict.fromkeys(nearest))  # each once, in order
 
 
 def column_title(steps: Sequence[int], checkpoint: int) -> str:
-    """How far the training is at a checkpoint.
+    """How far the training is at a checkpoint, as the title of a column.
 
     Parameters
     ----------
     steps : Sequence[int]
-        Training steps of the checkpoints.
+        Training steps of the checkpoints, in order.
     checkpoint : int
-        Number of the checkpoint.
+        Index of the checkpoint.
 
     Returns
     -------
     str
+        "start of training", "40 % of training" or "end of training".
     """
-    percent = 100 if len(steps) == 1 else round(100 * steps[checkpoint] / max(steps[-1], 1))
-    share = {0: "start", 100: "end"}.get(percent, f"{percent} %")
-    return f"{share} of training"
+    last_step = max(steps[-1], 1)  # 0 of a model that was not trained
+    percent = round(100 * steps[checkpoint] / last_step)
+    if len(steps) == 1 or percent == 100:
+        return "end of training"
+    if percent == 0:
+        return "start of training"
+    return f"{percent} % of training"
 
 
 def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme: Theme) -> None:
@@ -176,7 +190,8 @@ def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme:
         Colours.
     """
     # of many words every k-th is drawn, or the lines would hide one another
-    stride = -(-points.shape[1] // MOST_WORDS)  # rounded up
+    n_words = points.shape[1]
+    stride = -(-n_words // MOST_WORDS)  # rounded up
     points = points[:, ::stride]
     is_hit = is_hit[::stride]
 
@@ -203,20 +218,21 @@ def tau_text(model: ModelView, checkpoint: int, is_centred: bool) -> str:
     model : ModelView
         A row of the figure.
     checkpoint : int
-        Number of the checkpoint.
+        Index of the checkpoint.
     is_centred : bool
-        Whether the means of the languages are taken off.
+        Whether the panel shows the words with each language's mean subtracted.
 
     Returns
     -------
     str
+        "τ 0.85".
     """
     projection = model.centred if is_centred else model.plane
     return f"τ {projection.tau[checkpoint]:.2f}"
 
 
 def found_text(model: ModelView) -> str:
-    """What comes of a model's training, in words.
+    """How many words a model translates after its training: those with τ, its last value.
 
     Parameters
     ----------
@@ -226,26 +242,29 @@ def found_text(model: ModelView) -> str:
     Returns
     -------
     str
+        "85 % of words found at the end".
     """
     return f"{100 * model.plane.tau[-1]:.0f} % of words found at the end"
 
 
 def add_title(ax, model: ModelView, small: dict) -> None:
-    """Name of a row above its first panel, and what comes of its training.
+    """Write a row's title above its first panel and, beside it, how many words it finds.
 
     Parameters
     ----------
     ax : Axes
-        The panel.
+        The first panel of the row.
     model : ModelView
         A row of the figure.
     small : dict
-        Properties of the letters.
+        Size and colour of the letters.
     """
-    place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
-    title = ax.annotate(model.title, (0, 1), xycoords="axes fraction", **place, **small)
-    place = dict(xytext=(8, 0), textcoords="offset points", va="bottom")
-    ax.annotate(found_text(model), (1, 0), xycoords=title, **place, **small)
+    upper_left = (0, 1)  # of the panel
+    above = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
+    title = ax.annotate(model.title, upper_left, xycoords="axes fraction", **above, **small)
+    lower_right = (1, 0)  # of the title, from where the second text goes on
+    beside = dict(xytext=(8, 0), textcoords="offset points", va="bottom")
+    ax.annotate(found_text(model), lower_right, xycoords=title, **beside, **small)
 
 
 def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
@@ -339,8 +358,10 @@ def draw_emergence(
 
     small = dict(fontsize=LETTERS, color=colours.ink)
     for row, model in enumerate(models):
+        # (column of the grid, projection, checkpoint); column `n_columns` is the gap
         panels = [(i, model.plane, checkpoint) for i, checkpoint in enumerate(checkpoints[row])]
-        panels.append((n_columns + 1, model.centred, len(model.centred.steps) - 1))
+        last_checkpoint = len(model.centred.steps) - 1
+        panels.append((n_columns + 1, model.centred, last_checkpoint))
         for column, projection, checkpoint in panels:
             is_centred = column > n_columns
             ax = figure.add_subplot(grid[row, column])
@@ -414,13 +435,13 @@ def draw_last(
     small = dict(fontsize=LETTERS, color=colours.ink)
     for number, model in enumerate(models):
         pair = rows[divmod(number, ncols)].subgridspec(1, 2, wspace=0.06)
-        for column, projection in enumerate((model.plane, model.centred)):
-            ax = figure.add_subplot(pair[column])
+        for is_centred, projection in ((False, model.plane), (True, model.centred)):
+            ax = figure.add_subplot(pair[int(is_centred)])
             is_hit = projection.hits[-1, 0] > 0.5  # 1/k in a tie of k nearest words
             draw_words(ax, projection.points[-1], is_hit, projection.extent, colours)
-            centring = "\nmeans taken off" if column else ""
+            centring = "\nmeans taken off" if is_centred else ""
             ax.set_xlabel(f"τ {projection.tau[-1]:.2f}{centring}", labelpad=2, **small)
-            if column == 0:
+            if not is_centred:
                 title = fill(model.title, round(pair_width / 0.07))
                 position = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
                 ax.annotate(title, (0, 1), xycoords="axes fraction", **position, **small)
@@ -434,7 +455,7 @@ BLENDS = 1, 2 / 3, 1 / 3  # of a colour with the page: few, so that a film stays
 
 
 def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
-    """Number of a checkpoint and how far on the way to the next, a frame each.
+    """The moments of a training that the frames of an animation show.
 
     Parameters
     ----------
@@ -444,28 +465,31 @@ def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
     Returns
     -------
     list[tuple[int, float]]
+        Index of a checkpoint and how far on the way to the next, `FRAMES` for each but the last:
+        [(0, 0.0), (0, 0.33), (0, 0.67), (1, 0.0)] for two checkpoints.
     """
-    frames = []
+    moments = []
     for checkpoint in range(n_checkpoints - 1):
-        frames += [(checkpoint, step / FRAMES) for step in range(FRAMES)]
-    return [*frames, (n_checkpoints - 1, 0.0)]
+        moments += [(checkpoint, step / FRAMES) for step in range(FRAMES)]
+    last = (n_checkpoints - 1, 0.0)
+    return [*moments, last]
 
 
 def points_between(projection: Projection, checkpoint: int, share: float) -> np.ndarray:
-    """Points (2, words, 2) of a frame.
+    """Positions of the words between two checkpoints, on a straight line from one to the other.
 
     Parameters
     ----------
     projection : Projection
         Words on a plane, at each checkpoint.
     checkpoint : int
-        Number of the checkpoint.
+        Index of the checkpoint; at the last one the words stay where they are.
     share : float
         How far on the way to the next checkpoint, 0 to 1.
 
     Returns
     -------
-    np.ndarray
+    np.ndarray, shape (2 languages, words, 2)
     """
     after = min(checkpoint + 1, len(projection.points) - 1)
     start = projection.points[checkpoint]
@@ -485,13 +509,17 @@ def draw_frame(
     models : Sequence[ModelView]
         The models.
     checkpoint : int
-        Number of the checkpoint.
+        Index of the checkpoint.
     share : float
         How far on the way to the next checkpoint, 0 to 1.
     theme : str
         `light` or `dark`.
     labels : tuple[str, str]
         What a word and its translation are called.
+
+    Returns
+    -------
+    matplotlib Figure
     """
     colours = THEMES[theme]
     nrows, ncols = (2, len(models)) if len(models) > 1 else (1, 2)
@@ -499,7 +527,14 @@ def draw_frame(
     size = (2.9 * ncols, height)
     figure, axes = plt.subplots(nrows, ncols, figsize=size, facecolor=colours.page)
     axes = axes.reshape(2, -1)  # (words or centred words, models)
-    figure.subplots_adjust(0.01, 0.5 / height, 0.99, 1 - 1.05 / height, 0.04, 0.2)
+    figure.subplots_adjust(
+        left=0.01,
+        bottom=0.5 / height,
+        right=0.99,
+        top=1 - 1.05 / height,
+        wspace=0.04,
+        hspace=0.2,
+    )
 
     small = dict(fontsize=10, color=colours.ink)
     for column, model in enumerate(models):

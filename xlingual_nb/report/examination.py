@@ -73,12 +73,13 @@ def why_not_meant(claim, scale) -> str:
 
 
 def why_no_spread(outcomes) -> str:
-    """Why a claim's effects have no confidence interval; empty if none lacks one.
+    """Why an effect of a claim has no confidence interval; empty if all have one.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Results of the claim's tests.
+        Results of the claim's tests: differences and ratios of groups of seeds, or correlations
+        over the rows of a table.
     """
     # rows are the sample of a correlation: Fisher's z has the standard error 1 / sqrt(n - 3)
     sample_sizes = [result.rows for result in outcomes if result.rows]
@@ -87,11 +88,12 @@ def why_no_spread(outcomes) -> str:
 
     # differences and ratios need a variance over seeds, unless arithmetic decides
     needs_variance = [result for result in outcomes if not result.is_exact and not result.rows]
-    single_seed_rows = {}
+    single_seed_rows = []
     for result in needs_variance:
-        single_seed_rows |= dict.fromkeys(row for row, n in result.seeds.items() if n < 2)
+        single_seed_rows += [row for row, n_seeds in result.seeds.items() if n_seeds < 2]
     if single_seed_rows:
-        return f"one seed in {', '.join(single_seed_rows)}: no interval"
+        rows = ", ".join(dict.fromkeys(single_seed_rows))  # each once
+        return f"one seed in {rows}: no interval"
     if any(sum(result.sds) == 0 for result in needs_variance):
         return "the seeds do not differ at all: no spread to judge by"
     return ""
@@ -126,8 +128,8 @@ def without_baseline(tests) -> tuple[str, str]:
     Returns
     -------
     tuple[str, str]
-        Empty where some row of every test is above its baseline; "not tested" where the baselines
-        were not run.
+        Empty where some row of every test is above its baseline; ("not tested", "not run: ...")
+        where the baselines were not run.
     """
     above = [is_above_baseline(t) for t in tests]  # None where the baselines were not run
     for t, is_above in zip(tests, above):
@@ -137,8 +139,9 @@ def without_baseline(tests) -> tuple[str, str]:
     if all(above):
         return "", ""
 
-    # no model can rise far above a baseline that has more than half of what there is
-    if is_solved_by_baseline(tests[above.index(False)]):
+    # no model can rise far above a baseline that has more than half of the highest score
+    first_not_above = tests[above.index(False)]
+    if is_solved_by_baseline(first_not_above):
         return SOLVED, "a baseline has more than half of all there is to have"
     return NOT_ABOVE, "no row that is compared is above its baseline: that decides nothing"
 
@@ -208,7 +211,7 @@ def examine(claim, scale, look_up) -> Examined:
 
 
 def source_task_failures(tests) -> tuple[str, str]:
-    """Rows for which it is not known that the source task was learnt, and rows that did not learn it.
+    """Rows that have not learnt the task in the language they were fine-tuned in.
 
     Parameters
     ----------
@@ -217,12 +220,21 @@ def source_task_failures(tests) -> tuple[str, str]:
 
     Returns
     -------
-    tuple[str, str]
-        Both as text, such as `XNLI en of 0 original`.
+    not_run : str
+        Rows for which it is not known, since no score in that language was computed, with its
+        column: "XNLI en of 0 original, XNLI en of 1 lang-pos"; or empty.
+    not_learnt : str
+        Rows whose score in that language is not above its baseline, in the same way.
     """
     learnt = {}  # {(column, row): True, False, or None where it was not run}
     for test in tests:
         learnt |= source_task_learnt(test)
-    not_run = [f"{column} of {row}" for (column, row), is_so in learnt.items() if is_so is None]
-    failed = [f"{column} of {row}" for (column, row), is_so in learnt.items() if is_so is False]
-    return ", ".join(not_run), ", ".join(failed)
+
+    not_run = []
+    not_learnt = []
+    for (column, row), is_learnt in learnt.items():
+        if is_learnt is None:
+            not_run.append(f"{column} of {row}")
+        elif not is_learnt:
+            not_learnt.append(f"{column} of {row}")
+    return ", ".join(not_run), ", ".join(not_learnt)

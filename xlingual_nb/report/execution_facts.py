@@ -101,16 +101,18 @@ def show_facts(facts: dict) -> None:
     Parameters
     ----------
     facts : dict
-        As of `execution_facts`.
+        Parameters, digests, versions and commit, as `execution_facts` returns them.
     """
     from IPython.display import display
 
     settings = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
-    code = f"code {facts['code_sha256'][:12]}"  # outside a clone
     if facts["commit"]:
         code = f"commit {facts['commit'][:12]}"
+    else:  # outside a clone
+        code = f"code {facts['code_sha256'][:12]}"
     text = (
         f"{facts['notebook']}: {settings} (xlingual_nb {facts['version']}, {code}, "
         f"torch {facts['torch']}, Python {facts['python']})"
     )
+    # raw: the text is the cell's output as it stands, and the facts go into the output's metadata
     display({"text/plain": text}, raw=True, metadata={"xlingual": facts})

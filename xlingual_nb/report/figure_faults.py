@@ -44,7 +44,7 @@ def visible_texts(figure) -> list:
 
 
 def tick_texts(ax) -> set:
-    """The tick labels of a panel, including those outside of its limits.
+    """The tick labels of a panel, including those that matplotlib has beyond its limits and hides.
 
     Parameters
     ----------
@@ -225,9 +225,9 @@ def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
     of_colour = [entry for entry in explained if style.colour in (entry.colour, entry.face)]
     of_shape = of_colour + [entry for entry in explained if entry.colour == GREY]
     has_dashes = not style.dashes or any(entry.dashes == style.dashes for entry in of_shape)
-    is_hollow = style.face == "#ffffff"
-    has_face = not is_hollow or any(entry.face == style.face for entry in of_shape)
-    return bool(of_colour) and has_dashes and has_face
+    is_hollow = style.face == "#ffffff"  # filled with the white of the page
+    has_hollow = not is_hollow or any(entry.face == style.face for entry in of_shape)
+    return bool(of_colour) and has_dashes and has_hollow
 
 
 def unexplained_styles(figure) -> list[LineStyle]:
@@ -260,6 +260,7 @@ def alike_in_grey(figure) -> list[tuple[LineStyle, LineStyle]]:
     """
 
     def is_close(colour: str, other_colour: str) -> bool:
+        """Whether two colours have nearly one lightness, on a scale from 0 to 1."""
         return abs(lightness(colour) - lightness(other_colour)) < 0.04
 
     pairs = []
@@ -294,7 +295,7 @@ def lightness(colour: str) -> float:
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #8030ab03
 def is_number(text: str) -> bool:
-    """Whether the label of a tick is a number.
+    """Whether the label of a tick is a number, such as "−0.5" or "25 %".
 
     Parameters
     ----------
@@ -304,8 +305,11 @@ def is_number(text: str) -> bool:
     -------
     bool
     """
+    number = text.replace("−", "-")  # matplotlib writes a minus sign
+    for mark in ("%", "$", "\\mathdefault"):  # and may write numbers as TeX
+        number = number.replace(mark, "")
     try:
-        float(text.replace("−", "-").replace("%", "").replace("$", "").replace("\\mathdefault", ""))
+        float(number)
     except ValueError:
         return False
     return True
@@ -325,6 +329,7 @@ def unnamed_axes(figure) -> list[str]:
     """
 
     def has_numbers(tick_labels) -> bool:
+        """Whether an axis has ticks, and all of them are labelled by numbers."""
         texts = [text.get_text() for text in tick_labels if text.get_text()]
         return bool(texts) and all(map(is_number, texts))
 

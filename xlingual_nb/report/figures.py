@@ -100,12 +100,17 @@ def legend_below(figure, axes, columns: int = 4) -> None:
 
     handles = {}  # {label: its first line, marker or error bar}
     for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels()):
+        panel_handles, panel_labels = ax.get_legend_handles_labels()
+        for handle, label in zip(panel_handles, panel_labels):
             handles.setdefault(label, handle)
 
-    # matplotlib's error bars and bars are containers; the sort keeps the order of the others
-    labels = sorted(handles, key=lambda label: not isinstance(handles[label], Container))
-    figure.legend([handles[l] for l in labels], labels, loc="outside lower center", ncols=columns)
+    # matplotlib's error bars and bars are containers
+    is_bar = {label: isinstance(handle, Container) for label, handle in handles.items()}
+    labels = [label for label in handles if is_bar[label]]
+    labels += [label for label in handles if not is_bar[label]]
+    figure.legend(
+        [handles[label] for label in labels], labels, loc="outside lower center", ncols=columns
+    )
 
 
 def keys_below(figure, styles: dict, columns: int = 4) -> None:
@@ -115,13 +120,15 @@ def keys_below(figure, styles: dict, columns: int = 4) -> None:
     ----------
     figure : Figure
     styles : dict
-        {label: properties of a line}: one entry a colour and, in grey, one a line or marker style.
+        {label: properties of a line}: one entry a colour, as {"Spanish": {"color": "#0072b2"}}, and
+        one, in grey, for each line or marker style, as {"untrained": {"color": GREY, "ls": "--"}}.
     columns : int
         Number of columns of the legend.
     """
-    handles = [
-        plt.Line2D([], [], label=label, **properties) for label, properties in styles.items()
-    ]
+    handles = []
+    for label, properties in styles.items():
+        # a line without points shows in the legend alone
+        handles.append(plt.Line2D([], [], label=label, **properties))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
@@ -172,8 +179,8 @@ def label_points(
 ) -> None:
     """Write the names of points in a panel, each where it overlaps no other name and no point.
 
-    To be called when the limits of the panel are settled. A name that fits nowhere gets the
-    position with the fewest conflicts.
+    To be called when the limits of the panel are settled. Of the positions around a point, nearest
+    first, a name takes the first without overlap, else the one with the fewest.
 
     Parameters
     ----------
@@ -202,12 +209,13 @@ def label_points(
         is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
         return sum(box.overlaps(other) for other in occupied) + (not is_inside)
 
+    # boxes that no name may lie on: marks, and the names that were placed before
     occupied = [box_around(point, half_width) for point in points.values()]
     occupied += [box_around(point, 2) for point in others]
     for label, point in points.items():
         best_text = None
         fewest = float("inf")
-        # near positions first: a text has to be drawn to know its size, and is removed again
+        # a text has to be drawn to know its size, and is removed again
         for distance, side in product(OFFSETS, SIDES):
             text = add_point_name(ax, label, point, distance, side, size)
             n_conflicts = count_conflicts(text.get_window_extent().padded(1))
@@ -290,10 +298,11 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
     path : Path or str
         The PNG file.
     caption : str
+        The figure's caption, without a full stop.
     specs : collection of Spec
-        The runs behind the figure.
+        The runs (trainings and measurements) behind the figure.
     claims : iterable of str
-        Identifiers of the claims that it bears on.
+        Identifiers of the claims that it bears on, as `K-order`.
 
     Returns
     -------

@@ -19,14 +19,8 @@ import pandas as pd
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
-from xlingual_nb.report.claim_tests import (
-    ALPHA,
-    ClaimTest,
-    Levels,
-    chance,
-    outcome,
-    published_effects,
-)
+from .claim_power import Levels, decision_power
+from .claim_tests import ALPHA, ClaimTest, outcome, published_effects
 from .claim_values import RunValues, published_values
 from xlingual_nb.report.examination import (
     CONTRADICTED,
@@ -255,8 +249,8 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     outcomes = examined.outcomes
     observed_effects = [result.estimate.value for result in outcomes]
     return dict(
-        power_published=chance(outcomes, published_effects(examined.claim), levels),
-        power_observed=chance(outcomes, observed_effects, levels),
+        power_published=decision_power(outcomes, published_effects(examined.claim), levels),
+        power_observed=decision_power(outcomes, observed_effects, levels),
     )
 
 

@@ -32,6 +32,8 @@ def flat_numbers(values: dict) -> dict[str, float]:
     """
     numbers = {}
     for key, value in values.items():
+        # Reference values record a fingerprint of this code, as of all that reads a run's numbers:
+        # written otherwise, even if it does the same, it would have all of them made again.
         inner = flat_numbers(value) if isinstance(value, dict) else {"": value}
         numbers |= {f"{key} {name}".strip(): number for name, number in inner.items()}
     return numbers

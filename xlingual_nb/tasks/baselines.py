@@ -6,8 +6,8 @@
 __all__ = ['FLOORS', 'LEAST', 'PENALTY', 'STEPS', 'BAGS', 'ADDED', 'length_features', 'set_difference_features',
            'hypothesis_features', 'lexical_features', 'commonest_words', 'FeatureClassifier', 'indicator_table',
            'fit_feature_classifier', 'classify_pairs', 'NliFloorsSpec', 'cross_language_pairs', 'accuracy_on',
-           'make_floors', 'text_bags', 'pair_bags', 'word_bags', 'Bayes', 'count_table', 'fit_bayes', 'answer_bayes',
-           'BagsSpec', 'task_for_spec', 'group_like_gold', 'keep_features', 'read_bags', 'score_bayes', 'make_bags']
+           'make_floors', 'Bayes', 'count_table', 'fit_bayes', 'answer_bayes', 'BagsSpec', 'task_for_spec',
+           'group_like_gold', 'keep_features', 'read_bags', 'score_bayes', 'make_bags']
 
 # %% ../../nbs/lib/6180_baselines.ipynb #1c0d26c5
 from collections import Counter
@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import require
 from ..runs.spec import require_run
 from ..runs.stages import declare, write_measures
-from .encoding import Inputs
+from .encoding import Inputs, pair_bags, text_bags, word_bags
 from .metrics import accuracy
 from .task import Task, language_label
 from .zero_shot_classification import DOCUMENTS, TUNED_NLI
@@ -31,7 +31,7 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6180_baselines.ipynb #661794a5
 def length_features(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """Features of the lengths of a pair, as `["premise 9", "hypothesis 7", "more 2"]`.
+    """Features of the lengths of an NLI pair, as `["premise 9", "hypothesis 7", "more 2"]`.
 
     Parameters
     ----------
@@ -40,16 +40,19 @@ def length_features(premise: list[str], hypothesis: list[str]) -> list[str]:
     """
     p = len(premise)
     h = len(hypothesis)
+    # counts are capped, so that rare lengths share a feature; the last one is their difference
     return [f"premise {min(p, 60)}", f"hypothesis {min(h, 60)}", f"more {max(-9, min(p - h, 9))}"]
 
 
 def set_difference_features(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """Feature of the words gone, the words come, and how much is longer: `["gone 2 come 1 more
-    1"]`.
+    """One feature of an NLI pair: how many words differ, as `["gone 2 come 1 more 1"]`.
+
+    Here 2 words are in the premise alone, 1 in the hypothesis alone, and the premise is 1 longer.
 
     Parameters
     ----------
     premise, hypothesis : list of str
+        Words.
     """
     gone = set(premise) - set(hypothesis)
     come = set(hypothesis) - set(premise)
@@ -58,11 +61,17 @@ def set_difference_features(premise: list[str], hypothesis: list[str]) -> list[s
 
 
 def hypothesis_features(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """Features of the hypothesis alone, its length and repetitions: `["words 7", "again 1"]`.
+    """Features of the hypothesis alone: its length, and how many words repeat earlier ones.
 
     Parameters
     ----------
     premise, hypothesis : list of str
+        Words; the premise is not read.
+
+    Returns
+    -------
+    list of str
+        As `["words 7", "again 1"]`.
     """
     n = len(hypothesis)
     return [f"words {min(n, 60)}", f"again {min(n - len(set(hypothesis)), 9)}"]
@@ -109,12 +118,14 @@ def lexical_features(premise: list[str], hypothesis: list[str], common: frozense
 
 
 def commonest_words(records: list[dict], maximum: int = 30) -> frozenset:
-    """The words that most pairs have.
+    """The words that occur in the most NLI pairs.
 
     Parameters
     ----------
     records : list of dict
+        With `premise` and `hypothesis`.
     maximum : int
+        Number of words.
 
     Returns
     -------
@@ -156,18 +167,20 @@ def _features_of(view, record: dict) -> list[str]:
 
 
 def indicator_table(view, records: list[dict], column_of: dict):
-    """Which features each pair has.
+    """Which features each NLI pair has, as a table of ones and zeros.
 
     Parameters
     ----------
     view : callable
+        Gives the features of a pair, as one of `FLOORS` does.
     records : list of dict
+        With `premise` and `hypothesis`.
     column_of : dict of int
+        Column of each feature; others are left out.
 
     Returns
     -------
     Tensor, shape (pairs, features)
-        Ones and zeros.
     """
     import torch
 
@@ -190,7 +203,7 @@ def fit_feature_classifier(view, records: list[dict]) -> FeatureClassifier:
 
     Returns
     -------
-    MarksClassifier
+    FeatureClassifier
     """
     import torch
     from xlingual_nb.tasks.linear_probes import regress
@@ -199,6 +212,7 @@ def fit_feature_classifier(view, records: list[dict]) -> FeatureClassifier:
     counts = Counter()
     for record in records:
         counts.update(_features_of(view, record))
+    # a data set of fewer than LEAST pairs keeps what all of them have
     min_count = min(LEAST, len(records))
     frequent = sorted(name for name, count in counts.items() if count >= min_count)
     column_of = {name: column for column, name in enumerate(frequent)}
@@ -210,12 +224,13 @@ def fit_feature_classifier(view, records: list[dict]) -> FeatureClassifier:
 
 
 def classify_pairs(fitted: FeatureClassifier, records: list[dict]) -> np.ndarray:
-    """Labels of pairs.
+    """Labels that a linear classifier gives to NLI pairs.
 
     Parameters
     ----------
-    fitted : MarksClassifier
+    fitted : FeatureClassifier
     records : list of dict
+        With `premise` and `hypothesis`.
 
     Returns
     -------
@@ -250,12 +265,14 @@ class NliFloorsSpec:
 
 
 def cross_language_pairs(pair, store) -> list[dict]:
-    """Premises of one language with hypotheses of another.
+    """NLI records whose premises are in one language and whose hypotheses are in another.
 
     Parameters
     ----------
     pair : pair of LabelledRecords
+        Records of the premises, and their translations, of the hypotheses.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -272,20 +289,22 @@ def cross_language_pairs(pair, store) -> list[dict]:
 
 
 def accuracy_on(classifier: FeatureClassifier, records: list[dict]) -> float:
-    """Accuracy of a baseline on labelled pairs.
+    """Accuracy of a linear classifier on labelled NLI pairs.
 
     Parameters
     ----------
-    classifier : MarksClassifier
+    classifier : FeatureClassifier
     records : list of dict
+        With `premise`, `hypothesis` and `label`.
     """
     gold = np.array([LABELS.index(record["label"]) for record in records])
     return accuracy(classify_pairs(classifier, records), gold)
 
 
 def make_floors(specs, folders, store, progress):
-    """Fit NLI baselines without an encoder on one language and score them on others, into
-    `measures.json`.
+    """Fit NLI baselines without an encoder on one language, and score them on others.
+
+    A folder gets `measures.json`, as `{"lengths": {"en|es": 0.4}, "true lexicon": {"en|en": 0.9}}`.
 
     Parameters
     ----------
@@ -324,51 +343,6 @@ def make_floors(specs, folders, store, progress):
 
 declare(NliFloorsSpec, make_floors)
 
-# %% ../../nbs/lib/6180_baselines.ipynb #9b505476
-def text_bags(inputs: Inputs) -> Encoded:
-    """The subwords of each text, both sides together.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    """
-    return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
-
-
-def pair_bags(inputs: Inputs) -> Encoded:
-    """Features of pairs, three for each subword: 3 id where it is gone, 3 id + 1 where it has
-    come, 3 id + 2 where it stays.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    """
-
-    def marks(premise, hypothesis):
-        gone = np.setdiff1d(premise, hypothesis)
-        come = np.setdiff1d(hypothesis, premise)
-        shared = np.intersect1d(premise, hypothesis)
-        return np.concatenate([3 * gone, 3 * come + 1, 3 * shared + 2])
-
-    return Encoded.of(marks(*pair) for pair in zip(*inputs.texts))
-
-
-def word_bags(inputs: Inputs) -> Encoded:
-    """The subwords of each word, the words of all sentences one after the other.
-
-    Parameters
-    ----------
-    inputs : Inputs
-
-    Returns
-    -------
-    Encoded
-    """
-    (text,) = inputs.texts
-    firsts = inputs.firsts
-    starts = firsts.ids + np.repeat(text.starts[:-1], firsts.lengths)
-    return Encoded(text.ids, np.append(starts, len(text.ids)))
-
 # %% ../../nbs/lib/6180_baselines.ipynb #4f193f87
 class Bayes(NamedTuple):
     """A naive Bayes classifier.
@@ -388,11 +362,12 @@ class Bayes(NamedTuple):
 
 
 def count_table(bags: Encoded, width: int):
-    """How often each bag has each feature.
+    """How often each bag has each feature, as a sparse table.
 
     Parameters
     ----------
     bags : Encoded
+        Features of each bag; a repeated one is counted again.
     width : int
         Number of features.
 
@@ -508,13 +483,13 @@ ADDED = (1.0, 0.1, 0.01)
 
 
 def task_for_spec(spec: BagsSpec, records: list[dict]) -> Task:
-    """The task of a spec: how records become ids, and how answers are scored.
+    """The task of a naive Bayes baseline: how its records become ids, and how answers are scored.
 
     Parameters
     ----------
     spec : BagsSpec
     records : list of dict
-        Of training.
+        The training set. Of NER, entities that it lacks are also scored by themselves.
 
     Returns
     -------
@@ -526,17 +501,18 @@ def task_for_spec(spec: BagsSpec, records: list[dict]) -> Task:
 
 
 def group_like_gold(gold, labels: np.ndarray):
-    """Labels of bags in the form of the right answers.
+    """Predicted labels in the form of the gold answers: of tagged words, one list a sentence.
 
     Parameters
     ----------
-    gold : sequence
-    labels : ndarray
+    gold : ndarray or list of list of str
+        A label a text, or the tags of each sentence.
+    labels : ndarray, shape (bags,)
+        A label a text, or a tag a word.
 
     Returns
     -------
     ndarray or list of list of str
-        Tags by sentence where `gold` has them so.
     """
     if not isinstance(gold, list):
         return labels
@@ -545,11 +521,12 @@ def group_like_gold(gold, labels: np.ndarray):
 
 
 def keep_features(bags: Encoded, is_known: np.ndarray) -> Encoded:
-    """Bags without some features.
+    """Bags of features with only some of the features.
 
     Parameters
     ----------
     bags : Encoded
+        Feature numbers of each bag.
     is_known : ndarray of bool, shape (features,)
         Features that stay.
 
@@ -557,8 +534,9 @@ def keep_features(bags: Encoded, is_known: np.ndarray) -> Encoded:
     -------
     Encoded
     """
-    in_vocabulary = is_known[bags.ids]
-    return Encoded(bags.ids[in_vocabulary], np.append(0, np.cumsum(in_vocabulary))[bags.starts])
+    stays = is_known[bags.ids]
+    # a bag starts after as many features as stay before it
+    return Encoded(bags.ids[stays], np.append(0, np.cumsum(stays))[bags.starts])
 
 
 def read_bags(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple:
@@ -569,6 +547,7 @@ def read_bags(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     spec : BagsSpec
     task : Task
     store : Store
+        Finds the folder of a run by its spec.
     side : LabelledRecords
         Records of training, development or test.
 
@@ -594,20 +573,25 @@ def read_bags(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
 
 
 def score_bayes(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
-    """Metrics of the answers to a table of bags.
+    """Metrics of a naive Bayes classifier on labelled records.
 
     Parameters
     ----------
     task : Task
+        Says how answers are scored.
     fitted : Bayes
     inputs : Inputs
+        The records with their gold answers.
     table : scipy.sparse.csr_array, shape (bags, features)
+        Their bags of subwords.
     """
     return task.score(inputs, group_like_gold(inputs.gold, answer_bayes(fitted, table)))
 
 
 def make_bags(specs, folders, store, progress):
-    """Fit naive Bayes to the records of one language and label others, into `measures.json`.
+    """Fit naive Bayes to the records of one language and score it on others.
+
+    A folder gets `measures.json`, as `{"accuracy": {"en": 0.8, "es": 0.5}}`.
 
     Parameters
     ----------
@@ -615,6 +599,7 @@ def make_bags(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -27,12 +27,13 @@ HEAD_CUT_OFF = -1
 
 
 def truncate_tree(tree: Tree, words: int) -> Tree:
-    """The first words of a tree; a head beyond them is `HEAD_CUT_OFF`.
+    """The first words of a dependency tree; a head beyond them is `HEAD_CUT_OFF`.
 
     Parameters
     ----------
     tree : Tree
     words : int
+        Number of words that stay.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def cut_trees(
     settings : Tuning or Feat
         Of fine-tuning, or of a BiLSTM on the frozen encoder.
     learning : bool
-        In training the settings limit the tokens, in evaluation the parser the words.
+        In training `settings.pieces` limits the tokens; in evaluation `parser.words` the words.
 
     Returns
     -------
@@ -66,6 +67,7 @@ def cut_trees(
     owners : ndarray, shape (rows,)
         Index of the sentence of each row.
     """
+    # in evaluation the encoder alone limits the tokens
     max_tokens = max_row_tokens(encoder, inputs, settings.pieces if learning else 10**6)
     (text,) = inputs.texts
 
@@ -138,6 +140,7 @@ class ParserHead(nn.Module):
     """
 
     def __init__(self, parser: Parser, train: Inputs, width: int, std: float, settings):
+        """Number the relations of the training set, and make the layers that score trees."""
         super().__init__()
 
         # classes are the relations of the training set; parts of speech may be inputs
@@ -198,22 +201,25 @@ class ParserHead(nn.Module):
         """
         scores = self.arcs(dependents, heads)[:, :, 0]
         position = torch.arange(heads.shape[1], device=heads.device)
+        # no unit hangs on padding, or on itself
         barred = (position >= lengths[:, None])[:, None] | (position == position[:, None])
         return scores.masked_fill(barred, -torch.inf)
 
     def relation_scores(self, dependents, heads, predicted_heads):
-        """Scores of the relation of each unit to its head.
+        """Scores of all relations between each unit and its head.
 
         Parameters
         ----------
         dependents, heads : Tensor, shape (B, T, size)
+            Vectors of each unit as a dependent and as a head.
         predicted_heads : LongTensor, shape (B, T)
+            Index of each unit's head, gold or predicted; 0 is the root.
 
         Returns
         -------
         Tensor, shape (B, T, labels)
         """
-        # vector of the head of each unit: [B * T, 1, size]
+        # vector of the head of each unit, [batch * units, 1, size]: each pair is a batch of its own
         head_vectors = heads.gather(
             1, predicted_heads[..., None].expand(-1, -1, heads.shape[2])
         ).flatten(0, 1)[:, None]
@@ -236,7 +242,7 @@ class ParserHead(nn.Module):
         -------
         Tensor, shape ()
         """
-        # [batch, units]; LOST at the root, at padding, and at words whose head was cut off
+        # [batch, units]; `HEAD_CUT_OFF` also at the root and at padding
         heads = torch.full(x.shape[:2], HEAD_CUT_OFF, device=x.device)
         relations = heads.clone()
 
@@ -252,7 +258,7 @@ class ParserHead(nn.Module):
             relation_dependent, relation_head, heads.clamp_min(0)
         )
 
-        # a word whose head was cut off (LOST, no index of a unit) adds nothing to either loss
+        # a word whose head was cut off (no index of a unit) adds nothing to either loss
         arc_loss = nn.functional.cross_entropy(arc_scores[has_head], heads[has_head])
         relation_loss = nn.functional.cross_entropy(relation_scores[has_head], relations[has_head])
         return arc_loss + relation_loss
@@ -292,18 +298,20 @@ class ParserHead(nn.Module):
 
 # %% ../../nbs/lib/6150_biaffine_parser.ipynb #d661f2b6
 def parsing_adapter(parser: Parser = Parser()) -> TaskAdapter:
-    """Adapter of dependency parsing; the epoch is chosen by labelled attachment (Wu & Dredze 2019,
-    section 4.5).
+    """How a network is trained to parse (Wu & Dredze 2019, section 4.5): input, head and score.
+
+    The epoch is chosen by the labelled attachment score.
 
     Parameters
     ----------
     parser : Parser
+        Sizes of the parser.
 
     Returns
     -------
     TaskAdapter
     """
     cut = partial(cut_trees, parser)
-    read = partial(read_words, n_before=1)
+    read = partial(read_words, n_before=1)  # [CLS] is read too, as the root
     head = partial(ParserHead, parser)
     return TaskAdapter(cut, read, head, score_trees, "las")

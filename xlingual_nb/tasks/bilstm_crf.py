@@ -35,11 +35,14 @@ def path_score(emissions, tags, lengths, transitions, start, end):
     Parameters
     ----------
     emissions : Tensor, shape (B, T, K)
+        Score of each of K tags at each word.
     tags : LongTensor, shape (B, T)
     lengths : LongTensor, shape (B,)
+        Words of each sentence; what stands beyond them counts nothing.
     transitions : Tensor, shape (K, K)
-        Of a tag (row) before another (column).
+        Score of a tag (row) before another (column).
     start, end : Tensor, shape (K,)
+        Score of a tag at the start and at the end of a sentence.
 
     Returns
     -------
@@ -53,38 +56,34 @@ def path_score(emissions, tags, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #778a9dbb
 def log_partition(emissions, lengths, transitions, start, end):
-    """Log of the summed scores of all tag paths, by the forward algorithm.
+    """Log of the summed exponential scores of all tag paths, by the forward algorithm.
 
     Parameters
     ----------
-    emissions : Tensor, shape (B, T, K)
-    lengths : LongTensor, shape (B,)
-    transitions : Tensor, shape (K, K)
-    start, end : Tensor, shape (K,)
+    emissions, lengths, transitions, start, end
+        As of `path_score`.
 
     Returns
     -------
     Tensor, shape (B,)
     """
-    alpha = start + emissions[:, 0]
+    alpha = start + emissions[:, 0]  # [batch, tags]: log sum over the paths that end in each tag
     for t in range(1, emissions.shape[1]):
         further = torch.logsumexp(alpha[:, :, None] + transitions, 1) + emissions[:, t]
+        # a sentence that has ended keeps its sum
         alpha = torch.where((t < lengths)[:, None], further, alpha)
     return torch.logsumexp(alpha + end, 1)
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #dd1895c1
 def crf_nll(emissions, tags, lengths, transitions, start, end):
-    """Negative log-likelihood of tag paths.
+    """Negative log-likelihood of tag paths under a linear-chain CRF, the loss of a tagger.
 
     Parameters
     ----------
-    emissions : Tensor, shape (B, T, K)
     tags : LongTensor, shape (B, T)
         Any valid tag may stand beyond a sentence's end.
-    lengths : LongTensor, shape (B,)
-    transitions : Tensor, shape (K, K)
-    start, end : Tensor, shape (K,)
-        All scores finite.
+    emissions, lengths, transitions, start, end
+        As of `path_score`; all scores finite.
 
     Returns
     -------
@@ -158,7 +157,7 @@ class Features:
         return np.diff(self.starts)
 
     def pad_rows(self, numbers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows of the words of some sentences, padded.
+        """Row in `vectors` of each word of some sentences, as a padded batch.
 
         Parameters
         ----------
@@ -168,8 +167,9 @@ class Features:
         Returns
         -------
         rows : LongTensor, shape (B, T)
-            The last word is repeated beyond the end.
+            T is the length of the longest; beyond its end a sentence repeats its last word.
         lengths : LongTensor, shape (B,)
+            Words of each sentence.
         """
         n = self.lengths[numbers]
         rows = self.starts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1)
@@ -179,18 +179,21 @@ class Features:
 def overlapping_windows(
     lengths: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows over sentences that are too long, half a window apart.
+    """Windows over sentences that are too long for an encoder, half a window apart.
+
+    With a limit of 4, a sentence of 7 tokens is read as tokens 0 to 3, 2 to 5, and 3 to 6.
 
     Parameters
     ----------
     lengths : ndarray, shape (sentences,)
+        Tokens of each sentence.
     limit : int
-        Tokens of a window.
+        Tokens of a window, at most.
 
     Returns
     -------
     sentence, first, size : ndarray, shape (windows,)
-        Sentence, first token and tokens of each.
+        Sentence of each window, its first token there, and its number of tokens.
     """
     step = max(1, limit // 2)
     counts = 1 + np.maximum(0, -(-(lengths - limit) // step))  # -(-a // b): a / b rounded up
@@ -227,16 +230,18 @@ def first_subword_vectors(
     pieces : Encoded
         Token ids of every sentence as the model is to read them.
     firsts : Encoded
-        Index in its sentence of each word's first subword, moved where tokens are moved.
+        Index in its sentence of each word's first subword.
     view : LanguageView or str
+        How the language enters the model (offsets, segment, order).
     layer : int, optional
         0 (embeddings) to the depth; the last by default.
     mix : bool
-        One vector from each of the layers 1 to `layer`.
+        One vector from each of the layers 1 to `layer`, for a tagger that mixes them.
 
     Returns
     -------
     Features
+        Vectors (words, H), or (words, layers, H) with `mix`.
 
     Raises
     ------
@@ -251,7 +256,7 @@ def first_subword_vectors(
     # A sentence that is too long is read in overlapping windows.
     max_tokens = encoder.max_length(view)
     sentence, first, size = overlapping_windows(pieces.lengths, max_tokens)
-    slots = ranges(pieces.starts[sentence] + first, size)
+    slots = ranges(pieces.starts[sentence] + first, size)  # tokens of all windows, end to end
     starts = np.concatenate([[0], np.cumsum(size)])  # of the windows among all their tokens
     states = hidden_states(encoder, Encoded(pieces.ids[slots], starts), view, layers)
 
@@ -259,6 +264,7 @@ def first_subword_vectors(
     owner = np.repeat(np.arange(len(pieces)), firsts.lengths)  # sentence of each word
     n_windows = np.bincount(sentence)
     step = max(1, max_tokens // 2)
+    # window n of a sentence has the words of its middle, `step` tokens; the outer ones, the ends
     window = np.clip((firsts.ids - (max_tokens - step) // 2) // step, 0, n_windows[owner] - 1)
 
     # row of a word: start of its window, plus its first subword's place in the window
@@ -296,19 +302,22 @@ class ScalarMix(nn.Module):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #1257fe65
 class BiLSTM(nn.Module):
-    """Emissions of a CRF from word vectors, with its transitions; dropout around every layer.
+    """BiLSTM that gives the emissions of a CRF from word vectors, and the CRF's transitions.
 
     Parameters
     ----------
     width : int
         Of a word's vector.
     labels : int
+        Number of tags.
     settings : Tagging
+        Units of each direction, layers, and dropout around every layer.
     mixed : int
         Layers of an encoder that are mixed first; 0 for none.
     """
 
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
+        """A mix of layers (or none), LSTMs in both directions, and the scores of a CRF."""
         super().__init__()
         self.mix = ScalarMix(mixed) if mixed else nn.Identity()
         widths = [width] + [2 * settings.hidden] * (settings.layers - 1)  # inputs of each layer
@@ -324,11 +333,12 @@ class BiLSTM(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, x, lengths):
-        """Scores of tags. What stands beyond a sentence's length reaches no word of it.
+        """Scores of all tags at each word. Padding changes no word's scores.
 
         Parameters
         ----------
         x : Tensor, shape (B, T, width) or (B, T, mixed, width)
+            Vectors of the words; anything may stand beyond a sentence's length.
         lengths : LongTensor, shape (B,)
 
         Returns
@@ -376,29 +386,31 @@ class Tagger:
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #97e83bbc
 @torch.no_grad()
 def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[list[str]]:
-    """The best well-formed tags of every sentence.
+    """The best well-formed tags of every sentence: Viterbi over the scores of a network.
 
     Parameters
     ----------
     network : BiLSTM
     words : Features
+        One vector a word.
     labels : sequence of str
+        Tags of the network, in BIO or BIOUL.
     budget : int
         Words of a batch.
 
     Returns
     -------
     list of list of str
-        In BIO.
+        In BIO, as `["B-PER", "I-PER", "O"]`.
     """
     device = words.vectors.device
 
-    def forbid(allowed):
+    def penalty(allowed):
         """0 where allowed, else -inf, to be added to scores."""
         return torch.where(torch.from_numpy(allowed).to(device), 0.0, -torch.inf)
 
-    # only well-formed BIO sequences may be the best path
-    move, begin, end = map(forbid, allowed_transitions(labels))
+    # only well-formed sequences may be the best path: all others have a score of -inf
+    move, begin, end = map(penalty, allowed_transitions(labels))
     names = [tag_as_bio(label) for label in labels]
     network = network.eval()
     tags = [[]] * len(words)
@@ -412,14 +424,16 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #fa019630
 def check_tags(words: Features, tags, part: str) -> None:
-    """Check that every word has one tag, and every sentence a word.
+    """Check that every word of a data set has one tag, and every sentence a word.
 
     Parameters
     ----------
     words : Features
+        One vector a word.
     tags : list of list of str
+        Tags of each sentence.
     part : str
-        For messages.
+        Name of the data set, for messages: `"training set"`.
 
     Raises
     ------
@@ -440,7 +454,7 @@ def check_tags(words: Features, tags, part: str) -> None:
 def batches_of_similar_length(
     lengths: np.ndarray, batch: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Sentences in random batches of similar length.
+    """Random batches of sentences of similar length, so that little of a batch is padding.
 
     Parameters
     ----------
@@ -454,6 +468,7 @@ def batches_of_similar_length(
     list of ndarray
         Indices of the sentences; the order of the batches is random too.
     """
+    # sorted by length; a stable sort leaves sentences of equal length in random order
     order = rng.permutation(len(lengths))
     order = order[np.argsort(lengths[order], kind="stable")]
     groups = [order[i : i + batch] for i in range(0, len(order), batch)]
@@ -470,16 +485,19 @@ def one_epoch(
     network : BiLSTM
     adam : torch.optim.Optimizer
     words : Features
+        One vector a word.
     target : LongTensor, shape (words,)
+        Number of each word's gold tag.
     settings : Tagging
     rng : numpy.random.Generator
+        Of the batches.
 
     Returns
     -------
     float
         Mean negative log-likelihood of a sentence.
     """
-    # in training every tag may begin and end a sentence
+    # `start` and `end` of the CRF: in training every tag may begin and end a sentence
     no_cost = torch.zeros(network.out.out_features, device=target.device)
     total = 0.0
     network.train()
@@ -557,6 +575,7 @@ def train_tagger(
     # The seed decides the new weights and dropout; the caller's random state is restored.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
+        # vectors are (words, H), or (words, layers, H) where the network mixes layers
         *mixed, width = train.vectors.shape[1:]
         network = BiLSTM(width, len(labels), settings, *mixed).to(device)
         rng = np.random.default_rng(seed)
@@ -583,12 +602,13 @@ def train_tagger(
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #ab109abc
 def predict(tagger: Tagger, words: Features) -> list[list[str]]:
-    """BIO tags of every sentence.
+    """BIO tags that a trained tagger gives to every sentence.
 
     Parameters
     ----------
     tagger : Tagger
     words : Features
+        One vector a word, from the encoder and layer that the tagger was trained on.
 
     Returns
     -------

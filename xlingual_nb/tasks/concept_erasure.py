@@ -156,7 +156,7 @@ class Rows:
 
 
 def read_rows(encoder, inputs, layer: int) -> Rows:
-    """Vectors of one layer: of each word's first subword, or the mean of each sentence.
+    """Vectors of labelled records at one layer: one a word of tagged sentences, two an NLI pair.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
     Returns
     -------
     Rows
-        float64.
+        In float64: of each word's first subword, or the mean of the tokens of each sentence.
     """
     from xlingual_nb.measures.embeddings import sentence_vectors
     from xlingual_nb.tasks.bilstm_crf import first_subword_vectors
@@ -194,17 +194,20 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
 
 
 def erased_features(rows: Rows, out):
-    """Rows after an erasure, as the features of a tagger.
+    """Vectors of records after language identity is erased, as the features of a classifier.
 
     Parameters
     ----------
     rows : Rows
+        Vectors of the words, or of both sentences of NLI pairs.
     out : callable
-        Of `fit_erasures`.
+        The erasure, a map from a language and its vectors (n, H) to vectors (n, H); one of
+        `fit_erasures`.
 
     Returns
     -------
     bilstm_crf.Features
+        The vector of a word, or [u; v; |u - v|; u * v] of the sentences u and v of a pair.
     """
     import torch
     from xlingual_nb.tasks.pair_probe import combine_vectors
@@ -219,15 +222,17 @@ MAX_LANGUAGE_VECTORS = 500  # vectors of each language whose language is identif
 
 
 def f1_or_accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
-    """Entity F1, or accuracy of NLI labels.
+    """Score of predictions: accuracy if the gold labels are those of NLI, else entity F1.
 
     Parameters
     ----------
     gold, predicted : list of list of str
+        BIO tags of each sentence, or a list with the label of each pair.
 
     Returns
     -------
     float
+        In [0, 1].
     """
     gold_tags = list(chain.from_iterable(gold))
     if set(gold_tags) <= {*LABELS}:
@@ -236,22 +241,23 @@ def f1_or_accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
 
 
 def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) -> dict[str, float]:
-    """Train a head on the source's rows and score it on every language, all rows after an erasure.
+    """Train a classifier on the source language after an erasure, and score it on every language.
 
     Parameters
     ----------
     out : callable
         The erasure, from a language and its rows (n, H) to rows (n, H); one of `fit_erasures`.
     train : Rows
+        Vectors and labels of the source's training set.
     tests : dict of (Rows, Rows)
-        Development and test rows by language.
+        Vectors and labels of the development and test set of each language.
     settings : LinearTagging
         Penalties to choose from, and steps of L-BFGS.
 
     Returns
     -------
     dict of float
-        By language.
+        Entity F1, or accuracy of NLI, by language.
     """
     from xlingual_nb.tasks.linear_probes import tag_words, train_linear
 
@@ -269,13 +275,14 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
 def score_erasures(
     train: Rows, tests: dict[str, tuple[Rows, Rows]], settings, seed: int = 0
 ) -> dict:
-    """Scores of heads after each erasure, and how well languages can still be told apart.
+    """Task scores after each erasure, and how well a vector's language is still identified.
 
     Parameters
     ----------
     train : Rows
+        Vectors and labels of the source's training set.
     tests : dict of (Rows, Rows)
-        Development and test rows by language.
+        Vectors and labels of the development and test set of each language.
     settings : LinearTagging
         Penalties to choose from, and steps of L-BFGS.
     seed : int
@@ -302,7 +309,8 @@ def score_erasures(
 
     scores = {}
     for name, out in fit_erasures(development, train.language, seed).items():
-        # how often a test vector's language is recognised, learnt from MOST vectors of each
+        # how often a test vector's language is recognised, learnt from at most
+        # `MAX_LANGUAGE_VECTORS` of each
         erased_development = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in development.items()}
         erased_evaluation = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in evaluation.items()}
         scores[name] = {
@@ -314,7 +322,7 @@ def score_erasures(
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #df73742c
 def score_encoder(spec: TakenOutSpec, encoder, store) -> dict:
-    """Scores of one encoder after each erasure, beside chance and the majority baseline.
+    """Scores of one encoder on NLI or NER after each erasure of language identity, and baselines.
 
     Parameters
     ----------
@@ -327,8 +335,8 @@ def score_encoder(spec: TakenOutSpec, encoder, store) -> dict:
     Returns
     -------
     dict
-        `score_erasures`, the `chance` of language identification, and the majority
-        baseline `commonest` by language.
+        By name of an erasure what `score_erasures` gives; `chance`, the accuracy of language
+        identification by chance; and `commonest`, the majority baseline of the task by language.
     """
     task = TASKS[spec.train.records.task]
     tokenizer = checkpoint_tokenizer(spec.checkpoint, encoder, store)
@@ -357,8 +365,9 @@ def score_encoder(spec: TakenOutSpec, encoder, store) -> dict:
 
 
 def make_taken_out(specs, folders, store, progress):
-    """Erase language identity from encoder after encoder and train heads on the rest, into
-    `measures.json`.
+    """Score encoders on NLI or NER before and after language identity is erased, a run a spec.
+
+    Each folder gets a `measures.json`, as of `score_encoder`.
 
     Parameters
     ----------
@@ -366,6 +375,7 @@ def make_taken_out(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -406,13 +416,11 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
 
     n_train = size(spec.train)
     n_test = sum(size(dev) + size(test) for dev, test in spec.tests)
-    # features of the training set: four vectors a pair (`combine_vectors`), or twelve words a
-    # sentence
+    # features of the training set: four vectors a pair (`combine_vectors`), or twelve words each
     n_values = n_train * shape.hidden * (4 if pairs else 12)
 
     # a head for each erasure and penalty: three labels (NLI's; NER has more), 6 operations a weight
-    # and step, which are
-    # SLOWER than those of a large matrix product
+    # and step, slower than those of a large matrix product
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * n_values
     # a forward pass costs a third of a training step
     tokens = (24 if pairs else 14) * (n_train + n_test)

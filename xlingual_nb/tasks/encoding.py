@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['pieces', 'encode_pairs', 'truncated_pair_lengths', 'encode_words', 'Inputs', 'pair_inputs', 'word_inputs',
-           'mirror_word_starts', 'mirror_bio_tags', 'reverse_tagged_words', 'reverse_entities', 'keep_order']
+           'mirror_word_starts', 'mirror_bio_tags', 'reverse_tagged_words', 'reverse_entities', 'keep_order',
+           'text_bags', 'pair_bags', 'word_bags']
 
 # %% ../../nbs/lib/6010_encoding.ipynb #344de335
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from ..text.tokenizers import Encoded, encode
 
 # %% ../../nbs/lib/6010_encoding.ipynb #7f66c78c
 def pieces(tokenizer, texts: list[str]) -> Encoded:
-    """Token ids of texts, without special tokens; a text without tokens is one [UNK].
+    """Token ids of texts, without special tokens.
 
     Parameters
     ----------
@@ -29,6 +30,7 @@ def pieces(tokenizer, texts: list[str]) -> Encoded:
     Returns
     -------
     Encoded
+        One row a text; a text without tokens, such as a blank, is one [UNK].
     """
     if isinstance(tokenizer, Tokenizer):
         encoded = encode(tokenizer, texts)
@@ -80,14 +82,14 @@ def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.n
 def truncated_pair_lengths(
     first: np.ndarray, second: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of both sentences of each pair, truncated to a common limit, the longer one first.
+    """Lengths of sentence pairs after truncation to a limit, the longer sentence first.
 
     A limit of 10 leaves (3, 7) of lengths (3, 12), and (5, 5) of (8, 12).
 
     Parameters
     ----------
     first, second : ndarray, shape (pairs,)
-        Their lengths.
+        Lengths of the first and the second sentence of each pair.
     limit : int
         Tokens of a pair, special tokens not counted.
 
@@ -138,10 +140,10 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
             f"{len(empty)} sentences have no words (first: number {empty[0]}): leave them out"
         )
 
-    tokens = []
+    tokens = []  # the words of all sentences
     for record in records:
         tokens += record["tokens"]
-    # every word type is encoded once
+    # every word type is encoded once, then taken for each of its occurrences
     number_of = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
     word_types = pieces(tokenizer, list(number_of))
     words = word_types.take(np.array([number_of[word] for word in tokens]))
@@ -149,6 +151,7 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
     n_words = [len(record["tokens"]) for record in records]
     word_starts = np.cumsum([0, *n_words])  # words before each sentence
     starts = words.starts[word_starts]  # subwords before each sentence
+    # first subword of each word, counted from the first of its sentence
     firsts = words.starts[:-1] - np.repeat(starts[:-1], n_words)
 
     return (
@@ -186,16 +189,18 @@ class Inputs:
 
 
 def pair_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """NLI records as inputs: two texts, and labels as indices into `LABELS`.
+    """NLI records as inputs of a model: ids of premises and hypotheses, and their labels.
 
     Parameters
     ----------
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     records : list of dict
+        With `premise`, `hypothesis` and `label`; records of the microworld also have a `kind`.
 
     Returns
     -------
     Inputs
+        Labels are indices into `LABELS`.
     """
     premises, hypotheses, labels = encode_pairs(tokenizer, records)
     return Inputs(
@@ -204,12 +209,13 @@ def pair_inputs(tokenizer, records: list[dict]) -> Inputs:
 
 
 def word_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Tagged records as inputs: one text, and a list of tags a sentence.
+    """Tagged records as inputs of a model: token ids, where words begin, and tags.
 
     Parameters
     ----------
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     records : list of dict
+        With `tokens` (words) and `tags`.
 
     Returns
     -------
@@ -220,63 +226,74 @@ def word_inputs(tokenizer, records: list[dict]) -> Inputs:
 
 # %% ../../nbs/lib/6010_encoding.ipynb #13827b8f
 def mirror_word_starts(pieces: Encoded, firsts: Encoded) -> Encoded:
-    """First subwords of the words of reversed sentences.
+    """Where the first subword of each word stands after its sentence is reversed token by token.
 
     Parameters
     ----------
-    pieces, firsts : Encoded
-        Of the sentences as they are.
+    pieces : Encoded
+        Token ids of each sentence, in the usual order.
+    firsts : Encoded
+        Index in its sentence of each word's first subword.
 
     Returns
     -------
     Encoded
+        Index in the reversed sentence: of n tokens, i becomes n - 1 - i. The last word comes first.
     """
     return Encoded.of(n - 1 - row[::-1] for n, row in zip(pieces.lengths, firsts))
 
 
 def mirror_bio_tags(tags: list[str]) -> list[str]:
-    """BIO tags of a reversed sentence: the same entities, each beginning at its other end.
+    """BIO tags of a sentence that is read from its end: each entity begins at its last word.
 
     Parameters
     ----------
     tags : list of str
+        Of the sentence in its usual order, as `B-PER I-PER O`.
 
     Returns
     -------
     list of str
+        As `O B-PER I-PER`.
     """
 
-    def begun(tag, after):
+    def mirrored(tag, after):
+        # the last word of an entity, which no I- follows, becomes its first: "BI"[False] is B
         return tag if tag == "O" else "BI"[after.startswith("I")] + tag[1:]
 
-    return [begun(*pair) for pair in zip(tags, [*tags[1:], "O"])][::-1]
+    return [mirrored(*pair) for pair in zip(tags, [*tags[1:], "O"])][::-1]
 
 # %% ../../nbs/lib/6010_encoding.ipynb #ab653a68
 def reverse_tagged_words(inputs: Inputs) -> Inputs:
-    """Tagged sentences reversed, all but their ids: each tag stays with its word.
+    """Tagged sentences for a language that is read from the end: tags and word starts reversed.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with tags, in the usual order.
 
     Returns
     -------
     Inputs
+        Each tag stays with its word. The token ids are not reversed here; whoever reads them does.
     """
     firsts = mirror_word_starts(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tags[::-1] for tags in inputs.gold])
 
 
 def reverse_entities(inputs: Inputs) -> Inputs:
-    """Sentences with BIO tags reversed, all but their ids.
+    """Sentences with BIO tags for a language that is read from the end.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with BIO tags, in the usual order.
 
     Returns
     -------
     Inputs
+        Word starts are reversed, and each entity begins with B- at its last word. The token ids are
+        not reversed here; whoever reads them does that.
     """
     return replace(
         reverse_tagged_words(inputs), gold=[mirror_bio_tags(tags) for tags in inputs.gold]
@@ -295,3 +312,55 @@ def keep_order(inputs: Inputs) -> Inputs:
     Inputs
     """
     return inputs
+
+# %% ../../nbs/lib/6010_encoding.ipynb #9b505476
+def text_bags(inputs: Inputs) -> Encoded:
+    """Bag of subwords of each document; its first and second text count as one.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Token ids of the documents.
+    """
+    return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
+
+
+def pair_bags(inputs: Inputs) -> Encoded:
+    """Bag of features of each NLI pair: which of its sentences have each subword.
+
+    A subword `id` has three features: 3 * id if the premise alone has it, 3 * id + 1 if the
+    hypothesis alone, 3 * id + 2 if both.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Token ids of premises and hypotheses.
+    """
+
+    def features(premise, hypothesis):
+        gone = np.setdiff1d(premise, hypothesis)
+        come = np.setdiff1d(hypothesis, premise)
+        shared = np.intersect1d(premise, hypothesis)
+        return np.concatenate([3 * gone, 3 * come + 1, 3 * shared + 2])
+
+    return Encoded.of(features(*pair) for pair in zip(*inputs.texts))
+
+
+def word_bags(inputs: Inputs) -> Encoded:
+    """Bag of subwords of each word of tagged sentences.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Token ids of the sentences, and in `firsts` where their words begin.
+
+    Returns
+    -------
+    Encoded
+        One row a word, the words of all sentences one after the other.
+    """
+    (text,) = inputs.texts
+    firsts = inputs.firsts
+    # `firsts` counts from the start of a sentence, `starts` from that of the whole text
+    starts = firsts.ids + np.repeat(text.starts[:-1], firsts.lengths)
+    return Encoded(text.ids, np.append(starts, len(text.ids)))

@@ -85,13 +85,14 @@ class LastLayer(nn.Module):
     """The body of a fine-tuned network: the states of the last layer at the units."""
 
     def forward(self, output, rows, lengths):
-        """States of the last layer at some positions.
+        """States of the last layer at the units of each text.
 
         Parameters
         ----------
         output : transformers.utils.ModelOutput
+            Of the encoder, with states (B, width, H).
         rows : LongTensor, shape (B, T)
-            Flat indices.
+            Flat index of each unit in B * width.
         lengths : LongTensor, shape (B,)
             Unused.
 
@@ -106,20 +107,22 @@ class LayerMix(BiLSTM):
     """The body of a *Feat* network: a BiLSTM over a learned mix of all layers at the units."""
 
     def __init__(self, width: int, depth: int, settings: Feat):
-        super().__init__(width, 1, settings, depth + 1)
+        super().__init__(width, 1, settings, depth + 1)  # 1 label: not used here
+        # the head scores the states, so the BiLSTM has no scores and no CRF of its own
         self.out = nn.Identity()
         self.transitions = None
 
     def forward(self, output, rows, lengths):
-        """States of a BiLSTM over the mix of all layers at some positions.
+        """States of a BiLSTM over the mix of all layers at the units of each text.
 
         Parameters
         ----------
         output : transformers.utils.ModelOutput
-            With all hidden states.
+            Of the encoder, with all hidden states (B, width, H).
         rows : LongTensor, shape (B, T)
-            Flat indices.
+            Flat index of each unit in B * width.
         lengths : LongTensor, shape (B,)
+            Units of each text.
 
         Returns
         -------
@@ -205,13 +208,16 @@ class Network:
         return output, positions, lengths
 
     def apply_head(self, output, positions, lengths):
-        """Vectors of the units from the output of the encoder.
+        """Vectors of the units (words, or [CLS]) from the output of the encoder, through the body.
 
         Parameters
         ----------
         output : transformers.utils.ModelOutput or CachedStates
+            States of the encoder.
         positions : ndarray, shape (B, T)
+            Flat index of each unit in the states.
         lengths : ndarray, shape (B,)
+            Units of each row.
 
         Returns
         -------
@@ -318,7 +324,7 @@ def new_network(
 
 # %% ../../nbs/lib/6130_finetuning.ipynb #2ddcbdd9
 def cache_limit_bytes(encoder: Checkpoint) -> int:
-    """Bytes that the cached states of a set of texts may take, 2 GiB and on a GPU 8 GiB.
+    """Bytes that the cached states of a data set may take: 2 GiB, on a GPU 8 GiB.
 
     Parameters
     ----------
@@ -333,13 +339,16 @@ def cache_limit_bytes(encoder: Checkpoint) -> int:
 # %% ../../nbs/lib/6130_finetuning.ipynb #e124f14b
 @torch.no_grad()
 def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
-    """States of all layers of a frozen encoder at the units of all rows, computed once.
+    """States of all layers of a frozen encoder at the units of all rows, once for all epochs.
+
+    Units are what the head scores: words, or the tokens of a text.
 
     Parameters
     ----------
     network : Network
-        With `Feat` settings.
+        With `Feat` settings: a BiLSTM on the frozen encoder.
     rows : Inputs
+        Texts, already cut to what the encoder takes.
 
     Returns
     -------
@@ -379,7 +388,7 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
 
 
 def vector_reader(network: Network, rows: Inputs) -> Callable:
-    """A function from the numbers of some rows to what the network gives of them.
+    """A function that runs a network on some of these rows, for training and scoring.
 
     A frozen encoder's states are cached where they fit (`cache_states`).
 
@@ -387,10 +396,13 @@ def vector_reader(network: Network, rows: Inputs) -> Callable:
     ----------
     network : Network
     rows : Inputs
+        Texts, already cut to what the encoder takes.
 
     Returns
     -------
     callable
+        Maps indices of B rows to vectors of their units (words, or [CLS]), shape (B, T, width), and
+        the number of units of each, shape (B,).
     """
     cached = cache_states(network, rows) if isinstance(network.settings, Feat) else None
     if cached is None:
@@ -402,27 +414,30 @@ def vector_reader(network: Network, rows: Inputs) -> Callable:
 def predict_answers(
     network: Network, rows: Inputs, owners: np.ndarray, read: Callable, budget: int | None = None
 ) -> list:
-    """Answers of a network, one a record.
+    """Answers of a network, one a record, from its answers to the rows that records were cut into.
 
     Parameters
     ----------
     network : Network
         Encoder, body and head.
     rows : Inputs
+        Texts that the encoder can take; a long record may be several.
     owners : ndarray, shape (rows,)
         Record of each row, ascending.
     read : callable
-        Vectors and lengths from the numbers of some rows, as `vector_reader` gives it.
+        Maps indices of rows to the vectors of their units and their numbers, as of `vector_reader`.
     budget : int, optional
         Tokens of a batch, at most.
 
     Returns
     -------
     list
+        Of tags, labels or trees, as the head gives them.
     """
     row_answers = [None] * len(rows)
     lengths = sum(text.lengths for text in rows.texts)
     for numbers in batches(lengths, budget or default_budget(network.encoder)):
+        # gold answers go along for what a head reads of them: a parser, gold parts of speech
         answers = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
         for i, answer in zip(numbers, answers):
             row_answers[i] = answer
@@ -435,41 +450,46 @@ def predict_answers(
 
 
 def answer_records(network: Network, inputs: Inputs, budget: int | None = None) -> list:
-    """An answer for each record.
+    """Answers of a trained network to records of any language: tags, labels or trees.
 
     Parameters
     ----------
     network : Network
     inputs : Inputs
+        Token ids of the records, as the encoder reads them.
     budget : int, optional
         Tokens of a batch.
 
     Returns
     -------
     list
+        One answer a record.
     """
+    # long records become several rows; False: not in training
     rows, owners = network.form.cut(network.encoder, inputs, network.settings, False)
     return predict_answers(network, rows, owners, lambda numbers: network(rows, numbers), budget)
 
 # %% ../../nbs/lib/6130_finetuning.ipynb #f0018059
 def packed_readers(network: Network, steps: FusedAdamW, seed: int, *rows: Inputs) -> list[Callable]:
-    """Readers (as `vector_reader` gives them) that pack the texts of a batch into rows.
+    """Functions that run a network on some texts of a data set, several texts packed into a row.
+
+    They give what those of `vector_reader` give, in less time, since hardly any row is padded.
 
     Parameters
     ----------
     network : Network
-        Fine-tuned, with an encoder of `PACKED`.
+        To be fine-tuned, with an encoder of a type in `PACKED`.
     steps : FusedAdamW
         Its optimiser.
     seed : int
         Of dropout.
     *rows : Inputs
-        Sets of rows.
+        Data sets, as those of training and of development.
 
     Returns
     -------
     list of callable
-        One a set.
+        One a data set; maps indices of B texts to vectors (B, T, width) and numbers of units (B,).
     """
     encoder = network.encoder
     # a BERT is run by our own code, any other packed model by its own on packed rows
@@ -495,7 +515,7 @@ def fit_network(
     seed: int = 0,
     progress=lambda done, total: None,
 ) -> Network:
-    """Train a network on labelled records; the first of the best epochs on `dev` is used.
+    """Train a network on labelled records; it ends with the weights of the best epoch on `dev`.
 
     The encoder itself stays as it is. Equal seeds give equal weights on one device.
 
@@ -525,7 +545,7 @@ def fit_network(
     dev_rows, dev_owners = form.cut(encoder, dev, settings, False)
     network = new_network(encoder, train, form, settings, seed)
 
-    # fine-tuning takes AdamW with warm-up, a head on a frozen encoder halves its rate on a plateau
+    # fine-tuning: warm-up and linear decay; a frozen encoder: the rate is halved on plateaus
     is_tuned = isinstance(settings, Tuning)
     if is_tuned:
         optimizer = FusedAdamW((network.encoder.model.base_model, network.head), settings)
@@ -581,12 +601,13 @@ class ShiftedBody(nn.Module):
 
 @torch.inference_mode()
 def mean_unit_vector(network: Network, inputs: Inputs) -> torch.Tensor:
-    """Mean vector of all units (words, or [CLS]) of some records.
+    """Mean vector of all units (words, or [CLS]) of some records, as the network's head sees them.
 
     Parameters
     ----------
     network : Network
     inputs : Inputs
+        Records of one language.
 
     Returns
     -------
@@ -606,15 +627,16 @@ def mean_unit_vector(network: Network, inputs: Inputs) -> torch.Tensor:
 
 
 def centre_network(network: Network, inputs: Inputs, home: torch.Tensor) -> Network:
-    """A network whose vectors are shifted so that some records' mean is that of other records.
+    """A network that shifts the vectors of a language so that their mean is that of the source.
 
     Parameters
     ----------
     network : Network
+        Trained on the source language.
     inputs : Inputs
-        Records of one language.
+        Records of the language that is shifted.
     home : Tensor, shape (width,)
-        The mean that they are shifted to.
+        The mean of the source's vectors (`mean_unit_vector`).
 
     Returns
     -------

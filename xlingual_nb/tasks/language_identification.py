@@ -49,17 +49,17 @@ def read_languages(path) -> list[dict]:
 
 
 def micro_languages(languages: str, part: str, size: int, **dials) -> list[dict]:
-    """Sentences of the microworld's languages, no two of them with the same meaning.
+    """Labelled sentences in artificial languages of the microworld, no two with the same meaning.
 
     Parameters
     ----------
     languages : str
         Joined with +, as `en+es`.
-    part : str
+    part : {"train", "test"}
     size : int
-        In each language.
+        Sentences of each language.
     **dials
-        As in `microworld.task_records`.
+        Typology parameters, as in `microworld.task_records`.
 
     Returns
     -------
@@ -100,12 +100,15 @@ declare(LanguageRecords, make_records)
 
 
 def language_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Texts as inputs, their language as the label and as the kind.
+    """Inputs of language identification: token ids of texts, with their languages as labels.
+
+    The language is also the `kind` of a text, so that accuracy is given for each language.
 
     Parameters
     ----------
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     records : list of dict
+        With `text` and `label` (the language).
 
     Returns
     -------
@@ -153,16 +156,19 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
 
 
 def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
-    """Train a classifier on each layer.
+    """Train a linear classifier of languages on each layer of a frozen encoder.
 
     Parameters
     ----------
     encoder : Encoder
     train : Inputs
+        Texts with their languages.
     dev : Inputs or None
+        For the choice of the epoch; None holds out a tenth of `train`.
     settings : Bag
     seed : int
     progress : callable
+        Called with (layers done, layers in all).
 
     Returns
     -------
@@ -174,17 +180,20 @@ def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
 
 
 def predict_languages(encoder, classifiers, inputs: Inputs):
-    """Language of every text by each layer's classifier.
+    """Language that the classifier of each layer predicts for every text.
 
     Parameters
     ----------
     encoder : Encoder
     classifiers : linear_probes.Classifiers
+        One a layer.
     inputs : Inputs
+        Token ids of the texts.
 
     Returns
     -------
-    dict of ndarray, shape (texts,)
+    dict of ndarray of str, shape (texts,)
+        By layer.
     """
     from xlingual_nb.tasks.linear_probes import predict_by_layer
 
@@ -241,8 +250,9 @@ class LanguageIdSpec:
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #87fd9e20
 def langid_cost(spec: LanguageIdSpec) -> dict:
-    """Estimated cost of reading each text of about fifty tokens once; linear classifiers cost
-    next to nothing.
+    """Estimated cost of a forward pass over the training texts, of about fifty tokens each.
+
+    Linear classifiers cost next to nothing. A checkpoint of unknown size counts as BERT-base.
 
     Parameters
     ----------
@@ -254,6 +264,7 @@ def langid_cost(spec: LanguageIdSpec) -> dict:
         `flops`, and `bytes` on disk.
     """
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
+    # a forward pass costs a third of a training step; 0: no output layer over the vocabulary
     return {
         "flops": step_flops(shape, 0, 50 * (spec.train.records.size or 50_000)) / 3,
         "bytes": 4000,
@@ -261,8 +272,9 @@ def langid_cost(spec: LanguageIdSpec) -> dict:
 
 
 def make_langid(specs, folders, store, progress):
-    """Train a classifier on each layer of an encoder and identify the language of other texts,
-    into `measures.json`.
+    """Train classifiers of languages on each layer of an encoder and test them, a run a spec.
+
+    Each folder gets a `measures.json`, with the accuracy by layer.
 
     Parameters
     ----------
@@ -270,6 +282,7 @@ def make_langid(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

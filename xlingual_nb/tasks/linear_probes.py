@@ -95,7 +95,7 @@ class LinearTagger:
 
 
 def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
-    """The best tag of every word.
+    """The best tag of every word by a fitted logistic regression.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def train_linear(
     settings=LinearTagging(),
     progress=lambda done, total: None,
 ) -> LinearTagger:
-    """Fit softmax regression from word vectors to tags; the penalty is chosen on `dev`.
+    """Fit a logistic regression from word vectors to tags; the L2 penalty is chosen on `dev`.
 
     It is deterministic: equal features give equal weights on one device.
 
@@ -209,14 +209,15 @@ class Classifiers:
 
 
 def mean_text_vectors(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
-    """Mean vector of every text.
+    """Mean of the token vectors of every text, at some layers of an encoder.
 
     Parameters
     ----------
     encoder : Encoder
     inputs : Inputs
+        Token ids of single texts.
     layers : iterable of int
-        Empty for all.
+        0 is the embeddings; empty for all layers.
 
     Returns
     -------
@@ -352,13 +353,15 @@ def train_layers(
 def predict_by_layer(
     encoder: Encoder, classifiers: Classifiers, inputs: Inputs
 ) -> dict[int, np.ndarray]:
-    """Label of every text by each layer's classifier.
+    """Label that the classifier of each layer predicts for every text.
 
     Parameters
     ----------
     encoder : Encoder
     classifiers : Classifiers
+        A linear classifier for each layer.
     inputs : Inputs
+        Token ids of the texts.
 
     Returns
     -------

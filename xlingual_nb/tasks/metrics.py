@@ -43,16 +43,18 @@ def accuracy(predicted, labels) -> float:
 
 
 def by_kind(predicted, labels, kinds) -> dict[str, float]:
-    """Accuracy on the records of each kind (what the microworld edited, say).
+    """Accuracy on the records of each kind.
 
     Parameters
     ----------
-    predicted, labels, kinds : array-like, shape (n,)
+    predicted, labels : array-like, shape (n,)
+    kinds : array-like of str, shape (n,)
+        The group of each record: how the microworld made an NLI pair, or the language of a text.
 
     Returns
     -------
     dict of float
-        The commonest kind first.
+        As `{"en": 0.9, "es": 0.7}`, the commonest kind first.
 
     Raises
     ------
@@ -63,6 +65,7 @@ def by_kind(predicted, labels, kinds) -> dict[str, float]:
     if kinds.shape != labels.shape:
         raise InputError(f"{kinds.size} kinds for {labels.size} labels: give one to each")
     names, count = np.unique(kinds, return_counts=True)
+    # (name of a kind, which records are of it)
     masks = ((str(name), kinds == name) for name in names[np.argsort(-count, kind="stable")])
     return {name: accuracy(predicted[rows], labels[rows]) for name, rows in masks}
 
@@ -112,18 +115,20 @@ def check_bio(tags) -> None:
 
 
 def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
-    """Entities in BIO tags.
+    """Entities in the BIO tags of a sentence.
 
     Parameters
     ----------
     tags : sequence of str
+        As `["B-PER", "I-PER", "O"]`.
     convention : {"conll", "strict"}
-        An I- that continues nothing begins an entity, or does not.
+        Whether an I- that continues no entity of its kind begins one ("conll", as in conlleval) or
+        is read as O ("strict").
 
     Returns
     -------
     list of (int, int, str)
-        First word, word after the last, and kind.
+        First word, word after the last, and kind: `[(0, 2, "PER")]` for the tags above.
 
     Raises
     ------
@@ -132,8 +137,8 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
     """
     check_bio(tags)
     entities = []
-    start = None  # first word of the entity that is open, if one is, and its kind
-    kind = ""
+    start = None  # first word of the entity that is open, if one is
+    kind = ""  # of that entity
 
     for word, tag in enumerate([*tags, "O"]):  # the last O closes an entity at the end
         mark, _, tag_kind = tag.partition("-")
@@ -210,13 +215,20 @@ def span_f1(gold, predicted, convention="conll") -> dict:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #c0f92c96
 def convert_bio(tags, scheme: str) -> list[str]:
-    """BIO tags in another scheme, as `B-PER L-PER` in BIOUL; an I- that continues nothing begins.
+    """BIO tags of a sentence in another scheme.
+
+    In BIOUL, `B-PER I-PER O B-LOC` is `B-PER L-PER O U-LOC`.
 
     Parameters
     ----------
     tags : sequence of str
+        An I- that continues no entity begins one.
     scheme : {"bio", "bioul"}
-        L is the last word of an entity, U its only one.
+        In BIOUL, L is the last word of an entity and U its only word.
+
+    Returns
+    -------
+    list of str
     """
     named_tags = ["O"] * len(tags)
     for start, stop, kind in spans(tags):
@@ -238,25 +250,33 @@ def tag_as_bio(tag: str) -> str:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #568eb300
 def allowed_transitions(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which labels may follow each other, begin and end a sentence; in BIOUL where one says U.
+    """Which labels may follow each other in well-formed BIO or BIOUL tags, to constrain a decoder.
+
+    In BIO any label but I- may follow any other. In BIOUL an entity also has to be finished: after
+    B- or I- comes I- or L- of the same kind.
 
     Parameters
     ----------
     labels : sequence of str
-        K of them.
+        K of them, as `["O", "B-PER", "I-PER"]`. The scheme is BIOUL if one of them begins with U.
 
     Returns
     -------
     follow : ndarray of bool, shape (K, K)
+        Whether a label (column) may follow another (row).
     begin, end : ndarray of bool, shape (K,)
+        Whether a label may be the first, or the last, of a sentence.
     """
-    mark = np.array([label[0] for label in labels])
-    kind = np.array([label[2:] for label in labels])
-    goes_on = np.isin(mark, ["I", "L"])
-    unfinished = np.isin(mark, ["B", "I"])
-    continues = unfinished[:, None] & goes_on & (kind[:, None] == kind)
-    must = unfinished & ("U" in mark)
-    return continues | ~(must[:, None] | goes_on), ~goes_on, ~must
+    mark = np.array([label[0] for label in labels])  # O, B, I, ...
+    kind = np.array([label[2:] for label in labels])  # PER, LOC, ...; empty for O
+
+    needs_previous = np.isin(mark, ["I", "L"])  # only within an entity
+    is_open = np.isin(mark, ["B", "I"])  # the entity may go on
+    continues = is_open[:, None] & needs_previous & (kind[:, None] == kind)
+    must_continue = is_open & ("U" in mark)  # in BIOUL only L and U end an entity
+
+    # one label follows another within an entity, or where neither asks for the other
+    return continues | ~(must_continue[:, None] | needs_previous), ~needs_previous, ~must_continue
 
 # %% ../../nbs/lib/6030_metrics.ipynb #ce044007
 def score_labels(inputs: Inputs, answers) -> dict:
@@ -265,12 +285,14 @@ def score_labels(inputs: Inputs, answers) -> dict:
     Parameters
     ----------
     inputs : Inputs
+        Records with their gold labels and kinds.
     answers : array-like, shape (n,)
+        Predicted labels.
 
     Returns
     -------
     dict
-        `accuracy`, `by_kind` and `majority`.
+        As `{"accuracy": 0.8, "by_kind": {"number": 0.7, ...}, "majority": 0.34}`.
     """
     kinds = by_kind(answers, inputs.gold, inputs.kinds) if inputs.kinds else {}
     return dict(
@@ -279,11 +301,12 @@ def score_labels(inputs: Inputs, answers) -> dict:
 
 
 def score_entities(inputs: Inputs, answers: list[list[str]]) -> dict:
-    """Entity F1, precision and recall.
+    """Entity F1, precision and recall (`span_f1`) of predicted BIO tags.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with their gold tags.
     answers : list of list of str
         BIO tags of each sentence.
 
@@ -295,11 +318,12 @@ def score_entities(inputs: Inputs, answers: list[list[str]]) -> dict:
 
 
 def score_tags(inputs: Inputs, answers: list[list[str]]) -> dict:
-    """Tagging accuracy, and the majority baseline.
+    """Accuracy of tags over all words, and that of always giving the commonest gold tag.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with their gold tags.
     answers : list of list of str
         Tags of each sentence.
 
@@ -345,7 +369,10 @@ class Tree(NamedTuple):
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7e183172
 def find_cycle(heads: np.ndarray) -> list[int]:
-    """The words of one cycle that the heads form (Chu-Liu/Edmonds), if they form one.
+    """One cycle in a graph in which every word has one head (Chu-Liu/Edmonds).
+
+    From each word the heads are followed until the root, a word of an earlier walk, or a word of
+    the same walk: then there is a cycle.
 
     Parameters
     ----------
@@ -355,19 +382,19 @@ def find_cycle(heads: np.ndarray) -> list[int]:
     Returns
     -------
     list of int
-        Empty if there is none.
+        Words of the cycle, each before its head; empty if there is none.
     """
-    visitor = np.zeros(len(heads), int)  # the word whose walk came here first; 0 for none
+    visitor = np.zeros(len(heads), int)  # first word of the walk that came here first; 0 for none
     for word in range(1, len(heads)):
         node = word
         path = []
-        # 0 is the root, where every walk without a cycle ends
+        # `node` is 0 at the root
         while node and not visitor[node]:
             visitor[node] = word
             path.append(node)
             node = heads[node]
 
-        # the walk ended in itself, not at the root or in an earlier walk
+        # the walk met itself: the cycle begins where it did
         if node and visitor[node] == word:
             return path[path.index(node) :]
     return []
@@ -401,10 +428,12 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     outside = np.setdiff1d(np.arange(len(heads)), cycle)
     ring = len(outside)
 
-    # what it gains to hang a word of the cycle on an outside word instead of within the cycle
+    # [cycle, outside]: gain of hanging a word of the cycle on an outside word, not within the cycle
     into = scores[np.ix_(cycle, outside)] - scores[cycle, heads[cycle]][:, None]
+    # [outside, cycle]: score of an outside word hanging on a word of the cycle
     out = scores[np.ix_(outside, cycle)]
 
+    # scores of the smaller graph, where the ring takes the best of its words
     contracted = np.full((ring + 1, ring + 1), -np.inf)
     contracted[:ring, :ring] = scores[np.ix_(outside, outside)]
     contracted[ring, :ring] = into.max(0)
@@ -426,7 +455,7 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #b5bd97dd
 def best_tree(scores: np.ndarray) -> list[int]:
-    """Heads of the best tree in which exactly one word hangs on the root.
+    """Heads of the dependency tree with the highest total score and exactly one word at the root.
 
     Parameters
     ----------
@@ -436,12 +465,13 @@ def best_tree(scores: np.ndarray) -> list[int]:
     Returns
     -------
     list of int
-        One a word.
+        Head of each word, numbered from 1; 0 is the root.
     """
     scores = np.array(scores, np.float64)
     heads = best_heads(scores)
 
-    # several words hang on the root: make that so costly that a second one never does
+    # several words hang on the root: take so much from its scores that a second word never pays
+    # (the diagonal is not read: a score of the table there does not widen the range)
     if (heads[1:] == 0).sum() != 1:
         np.fill_diagonal(scores, scores[1, 0])
         scores[1:, 0] -= (np.ptp(scores[1:]) + 1) * len(scores)
@@ -484,6 +514,7 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
         for (tag, head, relation), arc in zip(gold_arcs, zip(answer.heads, answer.relations)):
             if tag in LEFT_OUT:
                 continue
+            # an arc is (head, relation)
             n_words += 1
             n_heads += arc[0] == head
             n_labelled += arc == (head, relation)
@@ -491,54 +522,64 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da
 def branching_tree(length: int, to: str) -> Tree:
-    """A left- or right-branching baseline tree: every word hangs on its neighbour, the last on
-    the root.
+    """A baseline tree in which every word hangs on its left, or right, neighbour.
 
     Parameters
     ----------
     length : int
+        Words of the sentence.
     to : {"left", "right"}
-        Side of the neighbour.
+        Side of the neighbour. The first word, or the last, has none there and hangs on the root.
 
     Returns
     -------
     Tree
+        Of three words: heads 0, 1, 2 to the left, and 2, 3, 0 to the right; relations are empty.
     """
     heads = list(range(length)) if to == "left" else [*range(2, length + 1), 0]
     return Tree(heads, [""] * length)
 
 
 def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
-    """Attachment scores, and the UAS of both branching baselines on the words that were parsed.
+    """Attachment scores of predicted trees, and the UAS of left- and right-branching baselines.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with their gold trees.
     answers : list of Tree
+        May be shorter than the gold trees, where a sentence was cut.
 
     Returns
     -------
     dict of float
-        `las`, `uas`, `left` and `right`.
+        `las` and `uas` of the answers; `left` and `right`, the UAS of the baseline trees.
     """
 
-    def floor(to):
+    def baseline_uas(to):
         return attachment(inputs.gold, [branching_tree(len(a.heads), to) for a in answers])["uas"]
 
     scores = attachment(inputs.gold, answers)
-    return dict(las=scores["las"], uas=scores["uas"], left=floor("left"), right=floor("right"))
+    return dict(
+        las=scores["las"],
+        uas=scores["uas"],
+        left=baseline_uas("left"),
+        right=baseline_uas("right"),
+    )
 
 
 def reverse_trees(inputs: Inputs) -> Inputs:
-    """Parsed sentences reversed, all but their ids.
+    """Parsed sentences for a language that is read from the end: trees and word starts mirrored.
 
     Parameters
     ----------
     inputs : Inputs
+        Sentences with their gold trees, in the usual order.
 
     Returns
     -------
     Inputs
+        The token ids are not reversed here; whoever reads them does that.
     """
     firsts = mirror_word_starts(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tree.reverse() for tree in inputs.gold])

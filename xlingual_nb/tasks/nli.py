@@ -58,6 +58,7 @@ class NliSpec:
     dev: LabelledRecords | None = None
 
     def __post_init__(self):
+        """Check that there are development pairs if, and only if, training may stop early."""
         problem = (
             "no pairs to stop on" if self.dev is None else "pairs to stop on that nothing uses"
         )
@@ -68,7 +69,7 @@ class NliSpec:
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a397d4a
 def nli_cost(spec: NliSpec) -> dict:
-    """Estimated cost of fine-tuning on pairs of about the model's length.
+    """Estimated cost of fine-tuning on pairs of 40 tokens, or fewer where the model takes fewer.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def nli_cost(spec: NliSpec) -> dict:
 
 # %% ../../nbs/lib/6100_nli.ipynb #96edf272
 def make_nli(specs, folders, store, progress):
-    """Fine-tune on the pairs of one language and label those of others, into `measures.json`.
+    """Fine-tune on the NLI pairs of one language and score others, into a `measures.json` a run.
 
     Parameters
     ----------
@@ -94,6 +95,7 @@ def make_nli(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -104,15 +106,17 @@ declare(NliSpec, make_nli, cost=nli_cost)
 
 # %% ../../nbs/lib/6100_nli.ipynb #5c1dade9
 def fit_probe(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Train a probe classifier of sentence pairs on frozen vectors.
+    """Train a probe, a classifier of sentence pairs on the vectors of a frozen encoder.
 
     Parameters
     ----------
     encoder : Encoder
     train, dev : Inputs
+        Pairs of the source language; `dev` is for early stopping.
     settings : Readout
     seed : int
     progress : callable
+        Called with (epochs done, epochs in all).
 
     Returns
     -------
@@ -124,15 +128,18 @@ def fit_probe(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
 
 
 def predict_with_probe(encoder, reader, inputs: Inputs, turn=None):
-    """Labels of sentence pairs.
+    """Labels that a probe gives to sentence pairs.
 
     Parameters
     ----------
     encoder : Encoder
+        The one that the probe was trained on.
     reader : pair_probe.PairReader
+        The probe.
     inputs : Inputs
+        Token ids of the pairs.
     turn : callable, optional
-        Maps vectors (n, H) before they are read.
+        Maps vectors (n, H) before they are read: onto the space of the source language, say.
 
     Returns
     -------
@@ -244,13 +251,15 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     # vectors that do not fit into memory are computed again in each epoch
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
     passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else settings.epochs / 2
-    # a step costs three passes, a test one; STEP is what a step of the optimiser takes besides
+    # a step costs three passes, a test one; `FLOPS_PER_STEP` is what the optimiser takes besides
     training = (settings.epochs / 2 * pairs + tested / 3) * (lstm + FLOPS_PER_STEP / settings.batch)
     return {"flops": training + (passes * pairs + tested) * forward, "bytes": 1000}
 
 # %% ../../nbs/lib/6100_nli.ipynb #5adb6715
 def rotation_to_source(spec: FrozenNliSpec, language: str, encoder, store):
-    """The rotation of a language's vectors onto the source's.
+    """The rotation of a language's vectors onto those of the source language (Procrustes).
+
+    It is fitted to word translations that may be learnt from, `mapped` in the spec.
 
     Parameters
     ----------
@@ -258,28 +267,32 @@ def rotation_to_source(spec: FrozenNliSpec, language: str, encoder, store):
     language : str
     encoder : Encoder
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
     callable or None
-        None for a language that is not `mapped`.
+        Maps vectors (n, H); None for a language without such words.
     """
     from xlingual_nb.tasks.pair_probe import rotation_onto
 
     for floors in spec.mapped:
         if floors.words.pair[1] != language:
             continue
-        our_vectors, their_vectors = known_vectors(floors, encoder, store)
-        return rotation_onto(their_vectors, our_vectors)
+        # row i of both is a pair of translations
+        source_vectors, language_vectors = known_vectors(floors, encoder, store)
+        return rotation_onto(language_vectors, source_vectors)
 
 
 def task_with_rotations(spec: FrozenNliSpec, store) -> Task:
-    """The task of a spec, in which the vectors of `mapped` languages are rotated.
+    """NLI with a probe that reads the vectors of some languages after a rotation onto the source's.
 
     Parameters
     ----------
     spec : FrozenNliSpec
+        In `mapped` are these languages, with word translations to fit the rotation to.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -295,8 +308,9 @@ def task_with_rotations(spec: FrozenNliSpec, store) -> Task:
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a63c07c
 def make_frozen_nli(specs, folders, store, progress):
-    """Train probe classifiers on the pairs of one language and label those of others, into
-    `measures.json`.
+    """Train probes of NLI on frozen vectors of one language and score others, a run a spec.
+
+    Each folder gets a `measures.json`, as `{"accuracy": {"en|en": 0.7, "es|es": 0.6}}`.
 
     Parameters
     ----------
@@ -304,6 +318,7 @@ def make_frozen_nli(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

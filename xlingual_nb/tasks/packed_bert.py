@@ -21,7 +21,7 @@ from ..text.tokenizers import ranges
 
 # %% ../../nbs/lib/6050_packed_bert.ipynb #542567a0
 def is_standard_bert(config) -> bool:
-    """Whether a model of this configuration computes what BERT of 2018 does.
+    """Whether a model of this configuration computes what BERT of 2018 does (for `last_states`).
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class InTraining:
 
 
 def prepare_for_training(model, parameters: FusedAdamW, seed: int) -> InTraining:
-    """A BERT to train, with its queries, keys and values as one matrix product a layer.
+    """A BERT to train whose queries, keys and values come from one matrix product a layer.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
         For which `is_standard_bert` holds.
     parameters : FusedAdamW
-        Optimiser over the model's parameters.
+        Optimiser over the model's parameters, which it holds end to end in memory.
     seed : int
         Of dropout.
 
@@ -75,6 +75,7 @@ def prepare_for_training(model, parameters: FusedAdamW, seed: int) -> InTraining
     InTraining
     """
 
+    # weight (3 H, H) and bias (3 H,) of one layer
     def query_key_value(block):
         attention = block.attention.self
         linears = (attention.query, attention.key, attention.value)
@@ -162,6 +163,7 @@ def dropout_masks(
     p : float
         Probability of a zero.
     shapes : list of tuple of int
+        One a mask.
     draws : numpy.random.Generator
         Unused on a GPU, which draws from torch's own generator.
     device : torch.device
@@ -169,14 +171,15 @@ def dropout_masks(
     Returns
     -------
     list of Tensor
-        Of 0 and 1 / (1 - p).
+        0 with probability p, else 1 / (1 - p).
     """
     sizes = [math.prod(shape) for shape in shapes]
     total = sum(sizes)
     scale = np.float32(1 / (1 - p))
 
     if device.type == "cpu":
-        # A 64-bit draw serves four numbers, each dropped where its 16 bits are below p of their range.
+        # A draw of 64 bits serves four numbers of 16, from -2**15 up; those in the lowest share p
+        # of that range are dropped. -(-a // b) is a / b rounded up.
         bits = draws.bit_generator.random_raw(-(-total // 4)).view(np.int16)[:total]
         mask_values = torch.from_numpy((bits >= round(p * 2**16) - 2**15) * scale)
     else:
@@ -186,7 +189,7 @@ def dropout_masks(
 
 # %% ../../nbs/lib/6050_packed_bert.ipynb #41ab38b5
 def linear(x, layer: nn.Linear):
-    """A linear layer without the call of its module.
+    """Apply a linear layer by its weights: no call of the module, which costs time in every step.
 
     Parameters
     ----------
@@ -201,7 +204,7 @@ def linear(x, layer: nn.Linear):
 
 
 def layer_norm(x, norm: nn.LayerNorm):
-    """A layer norm without the call of its module.
+    """Apply a layer norm by its weights: no call of the module, which costs time in every step.
 
     Parameters
     ----------
@@ -216,7 +219,7 @@ def layer_norm(x, norm: nn.LayerNorm):
 
 
 def embed_tokens(embeddings, arguments: dict) -> torch.Tensor:
-    """Layer 0 of all tokens, before dropout.
+    """Layer 0 of a BERT: the sum of word, position and segment embeddings, layer-normed.
 
     Parameters
     ----------
@@ -230,6 +233,7 @@ def embed_tokens(embeddings, arguments: dict) -> torch.Tensor:
     """
     x = F.embedding(arguments["input_ids"], embeddings.word_embeddings.weight)
     x = x + F.embedding(arguments["position_ids"], embeddings.position_embeddings.weight)
+    # without segments given, all tokens are of segment 0
     types = arguments.get("token_type_ids")
     table = embeddings.token_type_embeddings.weight
     return layer_norm(
@@ -243,10 +247,11 @@ def attend(x, qkv, mask, heads: int, dropped) -> torch.Tensor:
     Parameters
     ----------
     x : Tensor, shape (tokens, H)
+        The tokens of all rows, one row behind the other.
     qkv : (Tensor, Tensor)
-        Weight (3 H, H) and bias (3 H,).
+        Weight (3 H, H) and bias (3 H,) of queries, keys and values.
     mask : Tensor, shape (rows * heads, length, length)
-        Added to the scores.
+        Added to the scores, so that the texts of a row do not see each other.
     heads : int
     dropped : callable
         Applies dropout to the attention weights.
@@ -256,8 +261,9 @@ def attend(x, qkv, mask, heads: int, dropped) -> torch.Tensor:
     Tensor, shape (tokens, H)
     """
     size = x.shape[1] // heads
+    # [rows, length, 3, heads, size], permuted to [3, rows, heads, length, size]
     projections = F.linear(x, *qkv).view(-1, mask.shape[1], 3, heads, size).permute(2, 0, 3, 1, 4)
-    q, k, v = projections.flatten(1, 2).unbind()
+    q, k, v = projections.flatten(1, 2).unbind()  # [rows * heads, length, size] each
     p = dropped(torch.baddbmm(mask, q, k.mT, alpha=size**-0.5).softmax(-1))
     return torch.bmm(p, v).view(-1, heads, *v.shape[1:]).transpose(1, 2).reshape(x.shape)
 
@@ -268,7 +274,9 @@ MASKED_SCORE = -1e30  # added to a score: a weight of zero, and no infinity
 def last_states(
     bert: InTraining, arguments: dict, owner: torch.Tensor, slots: torch.Tensor
 ) -> torch.Tensor:
-    """States of the last layer at some tokens of packed texts, which do not see each other.
+    """Forward pass of a BERT over packed texts: states of the last layer at some tokens.
+
+    The texts of a row do not see each other. The last layer is computed for these tokens alone.
 
     Parameters
     ----------

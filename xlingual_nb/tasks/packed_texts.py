@@ -47,12 +47,17 @@ class Texts:
 
 
 def encode_all_texts(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
-    """Inputs of a model of `PACKED` for all texts, stored end to end; read 1,024 texts at a time.
+    """The model's inputs for all texts of a data set, end to end without padding.
+
+    They are made once, so that each batch of training only has to pick its texts.
 
     Parameters
     ----------
     encoder : Checkpoint
+        Of a type in `PACKED`.
     form : finetuning.TaskAdapter
+        Its `read` gives the model's arguments of some texts, and where their units (words, or
+        [CLS]) are.
     inputs : Inputs
         Already cut to what the encoder takes.
     settings : Tuning or Feat
@@ -70,6 +75,7 @@ def encode_all_texts(encoder: Checkpoint, form, inputs: Inputs, settings) -> Tex
     lengths = []
     units = []
     counts = []
+    # 1,024 texts at a time, since these are padded to the longest of them
     for numbers in np.split(np.arange(len(inputs)), range(1024, len(inputs), 1024)):
         model_arguments, unit_indices, n_units = form.read(encoder, inputs, numbers, settings)
         arrays = {name: tensor.cpu().numpy() for name, tensor in model_arguments.items()}
@@ -160,16 +166,17 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
 
 
 def same_text_mask(owner: torch.Tensor) -> torch.Tensor:
-    """The additive attention mask in which every text sees itself alone.
+    """Additive attention mask that keeps the texts of a packed row apart (block-diagonal).
 
     Parameters
     ----------
     owner : LongTensor, shape (rows, length)
-        Text in every slot.
+        Number of the text in every slot, -1 for none.
 
     Returns
     -------
     Tensor, shape (rows, 1, length, length)
+        0 between tokens of one text, else minus infinity; the 1 is for all heads.
     """
     is_other = (owner[:, None] != owner[:, :, None])[:, None]
     return torch.zeros(is_other.shape, device=owner.device).masked_fill_(is_other, -torch.inf)
@@ -177,7 +184,7 @@ def same_text_mask(owner: torch.Tensor) -> torch.Tensor:
 # %% ../../nbs/lib/6120_packed_texts.ipynb #5c2d91aa
 @dataclass(frozen=True, eq=False)
 class CachedStates:
-    """States of a frozen encoder at the units of some rows, read like a model's output.
+    """States of a frozen encoder at the units (words, say) of texts, read like a model's output.
 
     Parameters
     ----------
@@ -192,17 +199,17 @@ class CachedStates:
     counts: np.ndarray
 
     def positions(self, numbers):
-        """Where the units of some rows are.
+        """Index of each unit of some rows in the cached states.
 
         Parameters
         ----------
         numbers : ndarray of int, shape (B,)
-            Of the rows.
+            Indices of the rows.
 
         Returns
         -------
         positions : ndarray, shape (B, T)
-            Flat indices, the last repeated.
+            Indices into `units`; beyond its end a row repeats its last one.
         lengths : ndarray, shape (B,)
             Units of each row.
         """
@@ -211,7 +218,10 @@ class CachedStates:
 
 # %% ../../nbs/lib/6120_packed_texts.ipynb #6c794bb5
 def last_output_module(model) -> nn.Module | None:
-    """The part of a model's last layer that follows its attention.
+    """The module of a model's last block that comes after the attention itself.
+
+    In BERT this is `attention.output`: from there on each token is computed by itself, so that
+    tokens whose states nobody needs can be left out.
 
     Parameters
     ----------
@@ -220,7 +230,7 @@ def last_output_module(model) -> nn.Module | None:
     Returns
     -------
     torch.nn.Module or None
-        None where its blocks are not those of BERT.
+        None where the blocks are not built like those of BERT.
     """
     return getattr(
         getattr((transformer_blocks(model) or [None])[-1], "attention", None), "output", None
@@ -229,14 +239,16 @@ def last_output_module(model) -> nn.Module | None:
 
 @contextmanager
 def last_layer_at(last: nn.Module | None, rows: torch.Tensor):
-    """Context in which the last layer computes the states of some tokens alone, shape (1, rows, H).
+    """Context in which a model computes its last layer for some tokens alone, which saves time.
+
+    The states of the last layer then have shape (1, tokens, H).
 
     Parameters
     ----------
     last : torch.nn.Module or None
         `last_output_module` of the model; None changes nothing.
-    rows : LongTensor, shape (rows,)
-        Flat indices of the tokens.
+    rows : LongTensor, shape (tokens,)
+        Flat indices of these tokens in the batch.
     """
     if last is None:
         yield
@@ -245,7 +257,7 @@ def last_layer_at(last: nn.Module | None, rows: torch.Tensor):
     def narrow(module, args):
         return tuple(states.flatten(0, 1)[rows].unsqueeze(0) for states in args)
 
-    # called before the part of the last layer that follows its attention
+    # called before that module, with the attended states and the residual
     handle = last.register_forward_pre_hook(narrow)
     try:
         yield
@@ -254,10 +266,10 @@ def last_layer_at(last: nn.Module | None, rows: torch.Tensor):
 
 # %% ../../nbs/lib/6120_packed_texts.ipynb #18a1dfc2
 class QuickDropout(nn.Dropout):
-    """Dropout that on a CPU draws 16 random bits for each number."""
+    """Dropout that is quicker on a CPU: it draws 16 random bits for each number."""
 
     def forward(self, x):
-        """Zero some numbers and scale the others, in training.
+        """Zero a random share p of the numbers and scale the others by 1 / (1 - p), in training.
 
         Parameters
         ----------
@@ -270,7 +282,8 @@ class QuickDropout(nn.Dropout):
         """
         if x.is_cuda or not self.training:
             return super().forward(x)
-        # A 64-bit draw serves four numbers, each dropped where its 16 bits are below p of their range.
+        # A draw of 64 bits serves four numbers of 16, from -2**15 up; those in the lowest share p
+        # of that range are dropped.
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         is_kept = bits >= round(self.p * 2**16) - 2**15

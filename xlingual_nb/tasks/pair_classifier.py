@@ -42,13 +42,13 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #55ee27ea
 def both_views(checkpoint: Checkpoint, views) -> tuple[LanguageView, LanguageView]:
-    """The views of premise and hypothesis.
+    """The views of premise and hypothesis: how their languages enter the model.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     views : LanguageView or str, or a pair of them
-        One is for both.
+        By name, as `"en"`, or as the views themselves; one language is for both sentences.
 
     Returns
     -------
@@ -102,13 +102,15 @@ def max_pair_tokens(checkpoint: Checkpoint, views, max_tokens: int) -> int:
 
 
 def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views) -> None:
-    """Check that sentence pairs can be read.
+    """Check that a model can read sentence pairs.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
+        Token ids of each sentence.
     views : LanguageView or str, or a pair of them
+        Language of the pairs, or those of premises and hypotheses.
 
     Raises
     ------
@@ -127,13 +129,17 @@ def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, 
 def cut_pairs(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views, max_tokens: int
 ) -> tuple[Encoded, Encoded]:
-    """The pairs cut to what the model takes.
+    """Sentence pairs truncated to what the model takes, the longer sentence first.
+
+    A sentence loses its end: its last tokens, or the first ones where its language is reversed.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
+        Token ids of each sentence.
     views : LanguageView or str, or a pair of them
+        Language of the pairs, or those of premises and hypotheses.
     max_tokens : int
         Special tokens included.
 
@@ -155,13 +161,15 @@ def pair_tensors(
 ) -> dict[str, np.ndarray]:
     """Token ids, mask, positions and segments of sentence pairs, as a BERT reads them.
 
-    A first sentence without a second is one sentence, with one [SEP].
+    A pair whose second sentence is empty is read as one sentence, with one [SEP].
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
+        Token ids of the sentences, already cut to what the model takes.
     views : LanguageView or str, or a pair of them
+        Language of the pairs, or those of premises and hypotheses.
 
     Returns
     -------
@@ -186,7 +194,7 @@ def pair_tensors(
     np.put_along_axis(ids, first_sep, view.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, last_sep, other.sep(checkpoint.sep), 1)
 
-    # segments are languages where a view says so, else the two sentences
+    # segments are languages where a view of the model says so, else (BERT) the two sentences
     all_views = (*checkpoint.views.values(), view, other)
     has_segments = any(v.token_type for v in all_views)
     types = (view.token_type, other.token_type) if has_segments else (0, 1)
@@ -207,14 +215,15 @@ def pair_tensors(
 def pair_arrays(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views, max_tokens: int
 ) -> dict[str, np.ndarray]:
-    """`pair_tensors` of some pairs, cut to what the model takes.
+    """A batch of sentence pairs as arrays, cut to what the model takes.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
+        Token ids of all sentences.
     numbers : sequence of int
-        Indices of the pairs.
+        Indices of the pairs of the batch.
     views : LanguageView or str, or a pair of them
     max_tokens : int
         Special tokens included.
@@ -222,6 +231,7 @@ def pair_arrays(
     Returns
     -------
     dict of ndarray, shape (batch, width)
+        `ids`, `mask`, `positions`, `types` and `parts`, as of `pair_tensors`.
     """
     cut = cut_pairs(checkpoint, premises.take(numbers), hypotheses.take(numbers), views, max_tokens)
     return pair_tensors(checkpoint, *cut, views)
@@ -235,15 +245,15 @@ def pair_batch(
     views,
     max_tokens: int = 128,
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """A batch of sentence pairs as the model reads it.
+    """A batch of sentence pairs as keyword arguments of the model, and the sentence of each token.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     premises, hypotheses : Encoded
-        Ids of their languages.
+        Token ids of all sentences.
     numbers : sequence of int
-        Indices of the pairs.
+        Indices of the pairs of the batch.
     views : LanguageView or str, or a pair of them
     max_tokens : int
         Special tokens included.
@@ -286,7 +296,10 @@ def pair_batch(
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #aff1c8de
 def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
-    """Weights of the pooler in the checkpoint's files.
+    """Weights of BERT's pooler, read from the checkpoint's files.
+
+    A masked language model of transformers is loaded without its pooler (the dense layer on [CLS]),
+    which next sentence prediction has trained.
 
     Parameters
     ----------
@@ -295,7 +308,7 @@ def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
     Returns
     -------
     dict of Tensor, or None
-        `weight` (H, H) and `bias` (H,); None where pretraining left none.
+        `weight` (H, H) and `bias` (H,); None where the files have no pooler.
     """
     # a base model is stored without its prefix, one with a head on top with it
     names = ("pooler.dense", f"{checkpoint.model.base_model_prefix}.pooler.dense")
@@ -316,6 +329,7 @@ def normal_linear(inputs: int, outputs: int, std: float, rng: torch.Generator) -
     ----------
     inputs, outputs : int
     std : float
+        Standard deviation of the weights.
     rng : torch.Generator
     """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -326,7 +340,7 @@ def normal_linear(inputs: int, outputs: int, std: float, rng: torch.Generator) -
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #91fcc5f1
 class ClsHead(nn.Module):
-    """Tanh layer on [CLS], dropout, scores of the three labels (BERT; K et al. 2020, 3.1.3)."""
+    """Tanh layer on [CLS], dropout, scores of NLI's three labels (BERT; K et al. 2020, 3.1.3)."""
 
     def __init__(self, checkpoint: Checkpoint, settings: FineTuning, rng: torch.Generator):
         super().__init__()
@@ -423,7 +437,7 @@ class Classifier:
     dev_accuracy: tuple[float, ...] = ()
 
     def __call__(self, premises: Encoded, hypotheses: Encoded, numbers, views) -> torch.Tensor:
-        """Scores (batch, 3) of the pairs `numbers`."""
+        """Scores (batch, 3) of the pairs with the indices `numbers`."""
         inputs, parts = pair_batch(
             self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
         )
@@ -437,9 +451,11 @@ class Classifier:
         Parameters
         ----------
         bert : InTraining
+            The BERT of this classifier, as the optimiser holds it.
         premises, hypotheses : Encoded
+            Token ids of all sentences.
         numbers : sequence of int
-            Indices of the pairs.
+            Indices of the pairs of the batch.
         views : LanguageView or str, or a pair of them
 
         Returns
@@ -490,13 +506,13 @@ def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> C
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #e2f7d84e
 def check_labels(labels, pairs: int) -> np.ndarray:
-    """Labels as an array.
+    """Labels of sentence pairs (indices into `LABELS`) as an array, after a check.
 
     Parameters
     ----------
     labels : array-like of int
     pairs : int
-        How many there must be.
+        Number of labels that there must be.
 
     Returns
     -------
@@ -605,13 +621,17 @@ def fine_tune(
 def predict(
     classifier: Classifier, premises: Encoded, hypotheses: Encoded, views, budget: int | None = None
 ) -> np.ndarray:
-    """Labels of pairs in the checkpoint's languages, one or two a pair (K et al. 2020, Table 11).
+    """Labels that a classifier gives to sentence pairs.
+
+    Premise and hypothesis may be in two languages (K et al. 2020, Table 11).
 
     Parameters
     ----------
     classifier : Classifier
     premises, hypotheses : Encoded
+        Token ids of each sentence.
     views : LanguageView or str, or a pair of them
+        Language of the pairs, or those of premises and hypotheses.
     budget : int, optional
         Tokens of a batch.
 

@@ -74,6 +74,7 @@ class Frozen:
         return self._asked(groups) if self.cached is None else map(self._looked_up, groups)
 
     def _looked_up(self, numbers):
+        """Vectors of one group of sentences, from the cache."""
         rows, lengths = self.cached.pad_rows(numbers)
         return self.turn(self.cached.vectors[rows]), lengths
 
@@ -97,24 +98,31 @@ class Frozen:
 def fit_to_encoder(
     encoder: Encoder, text: Encoded, view: LanguageView, overflow: str
 ) -> tuple[Encoded, Encoded, np.ndarray]:
-    """Sentences, and what the encoder takes at once: too long ones are cut, or in slices.
+    """Sentences as rows that the encoder takes: long ones are truncated, or become several rows.
 
     Parameters
     ----------
     encoder : Encoder
     text : Encoded
+        Token ids of each sentence.
     view : LanguageView
+        How the language enters the model (offsets, segment, order).
     overflow : {"cut", "slice"}
+        What becomes of a sentence that is too long.
 
     Returns
     -------
-    sentences, rows : Encoded
+    sentences : Encoded
+        Truncated under "cut".
+    rows : Encoded
+        The same tokens in rows that are short enough.
     firsts : ndarray, shape (sentences + 1,)
-        First row of each sentence.
+        Sentence i is the rows from `firsts[i]` to `firsts[i + 1]`.
     """
-    cut, long = fit(encoder, text, view)
+    cut, long = fit(encoder, text, view)  # `long`: sentences that were too long
     if overflow == "cut" or not long:
         return cut, cut, np.arange(len(cut) + 1)
+    # each sentence is a document of its own, so that no row has tokens of two
     rows = split_into_chunks(text, np.arange(1, len(text) + 1), encoder.max_length(view))
     return text, rows, np.searchsorted(rows.starts, text.starts)
 
@@ -122,15 +130,17 @@ def fit_to_encoder(
 def frozen_sides(
     encoder: Encoder, inputs: Inputs, layer: int | None = None, overflow="cut"
 ) -> tuple[Frozen, Frozen]:
-    """Premises and hypotheses as the encoder takes them.
+    """Premises and hypotheses of sentence pairs, with the frozen layer that gives their vectors.
 
     Parameters
     ----------
     encoder : Encoder
     inputs : Inputs
+        Token ids and languages of the pairs.
     layer : int, optional
         The last by default.
     overflow : {"cut", "slice"}
+        A sentence that is too long is truncated, or read in several rows.
 
     Returns
     -------
@@ -177,7 +187,7 @@ def cache_vectors(side: Frozen) -> Frozen:
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #320ca071
 def mean_and_std(frozen) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of the vectors of all tokens, in each dimension.
+    """Mean and standard deviation of the vectors of all tokens, to standardise them by.
 
     Parameters
     ----------
@@ -187,6 +197,7 @@ def mean_and_std(frozen) -> tuple[torch.Tensor, torch.Tensor]:
     Returns
     -------
     mean, std : Tensor, shape (H,)
+        Of each dimension.
     """
     count = 0
     total = 0.0
@@ -206,16 +217,19 @@ def mean_and_std(frozen) -> tuple[torch.Tensor, torch.Tensor]:
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f562f517
 def token_mask(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Which of the padded tokens are of their sentence.
+    """Mask of the tokens of each sentence in a padded batch.
 
     Parameters
     ----------
     x : Tensor, shape (B, T, ...)
+        The batch; only its shape and device are read.
     lengths : LongTensor, shape (B,)
+        Tokens of each sentence.
 
     Returns
     -------
     Tensor of bool, shape (B, T, 1)
+        False for padding.
     """
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
 
@@ -239,25 +253,39 @@ class MeanPool(nn.Module):
 
 
 class MaxPool(BiLSTM):
-    """The greatest over a sentence of each number in the states of a BiLSTM; `mixed` as there."""
+    """Max-pooling of the states of a BiLSTM over a sentence.
+
+    Parameters
+    ----------
+    width : int
+        Of a token's vector.
+    settings : Readout or Feat
+        Units of each direction, layers and dropout.
+    mixed : int
+        Layers of an encoder that are mixed first; 0 for none.
+    """
 
     def __init__(self, width: int, settings, mixed: int = 0):
-        super().__init__(width, 1, settings, mixed)
+        super().__init__(width, 1, settings, mixed)  # 1 label: not used here
+        # the states themselves are pooled: no scores of tags, no CRF
         self.out = nn.Identity()
         self.transitions = None
 
     def forward(self, x, lengths):
-        """Maximum over each sentence's states of a BiLSTM.
+        """Vector of each sentence: the maximum over its tokens of each unit of the BiLSTM.
 
         Parameters
         ----------
         x : Tensor, shape (B, T, width) or (B, T, mixed, width)
+            Vectors of the tokens, padded.
         lengths : LongTensor, shape (B,)
+            Tokens of each sentence.
 
         Returns
         -------
         Tensor, shape (B, 2 hidden)
         """
+        # padding is never the maximum
         return super().forward(x, lengths).masked_fill(~token_mask(x, lengths), -torch.inf).amax(1)
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #3ab10aaa
@@ -276,11 +304,18 @@ def combine_vectors(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 class PairNetwork(nn.Module):
-    """Scores of the three labels from the tokens of two sentences; the tokens less `mean`, over
-    `scale`, both (H,).
+    """Classifier of sentence pairs over frozen token vectors: scores of the three labels of NLI.
+
+    Parameters
+    ----------
+    mean, scale : Tensor, shape (H,)
+        Token vectors are standardised: less `mean`, divided by `scale`.
+    settings : Readout
+        Pooling, hidden layer and dropout.
     """
 
     def __init__(self, mean: torch.Tensor, scale: torch.Tensor, settings: Readout):
+        """Pooling of tokens to a sentence vector, a hidden layer (or none), and the scores."""
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
@@ -322,7 +357,7 @@ class PairNetwork(nn.Module):
 # %% ../../nbs/lib/6070_pair_probe.ipynb #04c860e8
 @torch.no_grad()
 def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> np.ndarray:
-    """Labels of pairs.
+    """Labels that a probe gives to sentence pairs.
 
     Parameters
     ----------
@@ -351,16 +386,19 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
 
 
 def one_epoch(network: PairNetwork, adam, frozen, labels: torch.Tensor, groups) -> None:
-    """A step for each group of pairs.
+    """Train a probe for one epoch, a step for each batch of pairs.
 
     Parameters
     ----------
     network : PairNetwork
     adam : torch.optim.Optimizer
     frozen : pair of Frozen
+        Premises and hypotheses, and their encoder.
     labels : LongTensor, shape (n,)
     groups : list of ndarray
+        Indices of the pairs of each batch.
     """
+    # both sides of the pairs are read in step, batch by batch
     premise_side, hypothesis_side = frozen
     network.train()
     sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
@@ -441,6 +479,7 @@ def train_pair_probe(
             groups = batches_of_similar_length(lengths, settings.batch, rng)
             one_epoch(network, adam, frozen, labels, groups)
             scores.append(accuracy(predict_labels(network, dev_frozen), dev.gold))
+            # of equal epochs the first, so that a longer training cannot change the result
             if scores[-1] > max(scores[:-1], default=-1):
                 best_weights = copy_weights(network)
             progress(epoch + 1, settings.epochs)
@@ -453,13 +492,15 @@ def train_pair_probe(
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #fa372c31
 def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> np.ndarray:
-    """Labels of pairs in any language of the encoder.
+    """Labels that a trained probe gives to sentence pairs in any language of the encoder.
 
     Parameters
     ----------
     reader : PairReader
     encoder : Encoder
+        The one that the probe was trained on.
     inputs : Inputs
+        Token ids and languages of the pairs.
     turn : callable, optional
         Maps vectors (n, H) to where those of the training language lie.
 
@@ -475,11 +516,12 @@ def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> 
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #8600a3fc
 def rotation_onto(source_rows: torch.Tensor, target_rows: torch.Tensor) -> Callable:
-    """The rotation, with a shift of means, that brings rows nearest to their parallel rows.
+    """A rotation, and shift of means, that lays vectors over their translations (Procrustes).
 
     Parameters
     ----------
     source_rows, target_rows : Tensor, shape (k, H)
+        Row i of both is a pair of translations; the source is what the map is applied to.
 
     Returns
     -------

@@ -229,7 +229,7 @@ def recipe_flops(
     pieces : float
         Tokens of a text.
     head : callable
-        FLOPs of a head, once, for a token of some width.
+        FLOPs of the head in a forward pass for one token, from the width of its vector.
 
     Returns
     -------
@@ -261,7 +261,7 @@ RELATIONS = 37
 def parser_flops(
     parser: Parser, width: int, words: float = 30, relations: int = RELATIONS
 ) -> float:
-    """Estimated FLOPs of a parser, once, for a word.
+    """Estimated FLOPs of a biaffine parser in a forward pass, for each word.
 
     Parameters
     ----------
@@ -271,11 +271,14 @@ def parser_flops(
     words : float
         Of the sentence.
     relations : int
+        Number of relation labels.
 
     Returns
     -------
     float
     """
-    small = 4 * (width + parser.tags) * (parser.arc + parser.relation)
+    # four perceptrons: a word as dependent and as head, of arcs and of relations
+    perceptrons = 4 * (width + parser.tags) * (parser.arc + parser.relation)
+    # a vector times the bilinear form, then with the vector of every word; relations: of one head
     arcs = 2 * (parser.arc + 1) * (parser.arc + 1 + words)
-    return small + arcs + 2 * relations * (parser.relation + 1) * (parser.relation + 2)
+    return perceptrons + arcs + 2 * relations * (parser.relation + 1) * (parser.relation + 2)

@@ -38,13 +38,17 @@ TANH_SCALE = (
 
 @torch.no_grad()
 def set_two_layers(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activation: str) -> None:
-    """Set two layers so that `outer(activation(inner(x)))` is `target(x)` to the rounding of
-    single precision.
+    """Make two layers with an activation between them compute what one linear layer does.
+
+    Our heads have one layer, those of transformers two: afterwards `outer(activation(inner(x)))` is
+    `target(x)`, to the rounding of single precision.
 
     Parameters
     ----------
-    inner, outer, target : torch.nn.Linear
-        The first two are changed in place.
+    inner, outer : torch.nn.Linear
+        Changed in place.
+    target : torch.nn.Linear
+        The layer that they imitate.
     activation : {"tanh", "relu", "gelu"}
 
     Raises
@@ -72,7 +76,7 @@ def set_two_layers(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activa
 
 # %% ../../nbs/lib/6170_saving.ipynb #329dd3dd
 def label_names(head) -> list[str]:
-    """The labels of a head, by number.
+    """Names of the labels of a trained head, in the order of their numbers.
 
     Parameters
     ----------
@@ -102,7 +106,8 @@ def set_encoder(model, encoder) -> None:
         If it has other weights.
     """
     result = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
-    # a masked language model has no pooler to give
+    # `missing`: no weights for them here (a masked language model has no pooler); `unexpected`: the
+    # model of transformers has no place for them
     lost = [
         name for name in result.missing_keys if not name.startswith("pooler")
     ] + result.unexpected_keys

@@ -59,6 +59,7 @@ def ner_cost(spec: NerSpec) -> dict:
     """
     s = spec.settings
     width = spec.checkpoint.shape.hidden
+    # 2 directions of 4 gates; layers above the first read both directions
     weights = 8 * s.hidden * (width + s.hidden) + (s.layers - 1) * 8 * s.hidden * 3 * s.hidden
     return {
         "flops": 6 * weights * 12 * (spec.train.records.size or 10_000) * s.epochs / 2,
@@ -67,8 +68,9 @@ def ner_cost(spec: NerSpec) -> dict:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #1d9029c3
 def make_ner(specs, folders, store, progress):
-    """Train a tagger on the frozen features of one language and tag others, into
-    `measures.json`.
+    """Train NER taggers (BiLSTM-CRF) on frozen features of one language and test them in others.
+
+    Each folder gets a `measures.json`, as `{"f1": {"en": 0.8, "es": 0.6}, ...}`.
 
     Parameters
     ----------
@@ -76,6 +78,7 @@ def make_ner(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -125,6 +128,7 @@ def pos_cost(spec: PosSpec) -> dict:
     """
     s = spec.settings
     words = 20 * (spec.train.records.size or 3000)
+    # 17 tags (UPOS), 6 operations a weight and step; 1.3 subwords a word below
     regression = 6 * words * spec.checkpoint.shape.hidden * 17 * s.steps * len(s.penalties)
     return {
         "flops": step_flops(spec.checkpoint.shape, 0, 1.3 * words) / 3 + regression,
@@ -133,8 +137,9 @@ def pos_cost(spec: PosSpec) -> dict:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #bdc8fe6e
 def make_pos(specs, folders, store, progress):
-    """Train a linear tagger on the frozen features of one language and tag others, into
-    `measures.json`.
+    """Train POS taggers (logistic regression) on frozen features and test them in other languages.
+
+    Each folder gets a `measures.json`, as `{"accuracy": {"en": 0.9, "es": 0.7}, ...}`.
 
     Parameters
     ----------
@@ -142,6 +147,7 @@ def make_pos(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -89,12 +89,12 @@ class ShiftedNliSpec:
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #04630ccc
 def means_by_language(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
-    """Mean token vector at the spec's layer for each language of the tests, and for the source.
+    """Mean token vector of each language at one layer of an encoder, over development pairs.
 
     Parameters
     ----------
     spec : ShiftedNliSpec
-        Records, layer, weights of the shift and fine-tuning.
+        The layer, and the development pairs of the source and of each test language.
     encoder : Checkpoint
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     store : Store
@@ -103,6 +103,7 @@ def means_by_language(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     Returns
     -------
     dict of Tensor, shape (H,)
+        By language.
     """
     from xlingual_nb.measures.mean_shift import language_means
 
@@ -117,7 +118,7 @@ def means_by_language(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
 
 
 def shifts_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    """Shifts of the targets onto the source's mean (Liu et al. 2020b, 4.3), and baselines.
+    """Shifts of each language's mean onto the source's (Liu et al. 2020b, 4.3), and baselines.
 
     Parameters
     ----------
@@ -129,7 +130,9 @@ def shifts_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
     Returns
     -------
     dict of dict of Tensor, shape (H,)
-        By one of `DIRECTIONS` and language; no `other` for a single language.
+        As `{"shift": {"es": ...}, "orthogonal": {"es": ...}, "other": {"es": ...}}`: the language's
+        own shift, a random vector as long and orthogonal to it, and the shift of another language
+        (left out if there is only one).
     """
     from xlingual_nb.measures.mean_shift import orthogonal
 
@@ -150,14 +153,16 @@ def shifts_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #3794da46
 def accuracy_when_shifted(classifier, inputs, layer: int, vector) -> float:
-    """Accuracy on pairs of which every token has a vector added at a layer.
+    """NLI accuracy of a classifier while a vector is added to every token's state at one layer.
 
     Parameters
     ----------
     classifier : pair_classifier.Classifier
     inputs : Inputs
+        Sentence pairs with their gold labels.
     layer : int
     vector : Tensor, shape (H,)
+        The shift.
 
     Returns
     -------
@@ -171,12 +176,12 @@ def accuracy_when_shifted(classifier, inputs, layer: int, vector) -> float:
 
 
 def best_weight(right: dict[float, float]) -> float:
-    """The weight with the best accuracy; of several the one nearest to 0.
+    """The weight of a shift with the best accuracy; of several the one nearest to 0.
 
     Parameters
     ----------
     right : dict of float
-        Accuracy by weight.
+        Development accuracy by weight, as `{0.0: 0.61, 0.5: 0.64, 1.0: 0.63}`.
 
     Returns
     -------
@@ -186,7 +191,7 @@ def best_weight(right: dict[float, float]) -> float:
 
 
 def shifted_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
-    """Accuracy on a language's shifted test pairs, at the weight chosen on its development pairs.
+    """NLI accuracy on a language's shifted test pairs, at the weight that is best on development.
 
     Parameters
     ----------
@@ -194,13 +199,15 @@ def shifted_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[
         Records, layer, weights of the shift and fine-tuning.
     classifier : pair_classifier.Classifier
     dev, test : Inputs
+        Sentence pairs of one language with their gold labels.
     vector : Tensor, shape (H,)
         The shift, which a weight (alpha) multiplies.
 
     Returns
     -------
     dict of float
-        `accuracy`, `weight`, and `dev A`, the development accuracy at each alpha A.
+        `accuracy` on the test pairs, `weight`, and the development accuracy at each weight, as
+        `"dev 0.5"`.
     """
     # test pairs are scored once, at the weight that development pairs choose
     dev_accuracies = {}
@@ -233,8 +240,8 @@ def score_transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     Returns
     -------
     dict of dict
-        `shifted_scores` by direction and language; `plain` accuracy and the `majority`
-        baseline by language.
+        By name and language: `plain`, the accuracy without a shift; `majority`, the accuracy of the
+        commonest label; and for each of `DIRECTIONS` what `shifted_scores` gives.
     """
     from xlingual_nb.tasks.pair_classifier import fine_tune, predict
 
@@ -244,7 +251,7 @@ def score_transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
         return encode_for_checkpoint(NLI, spec.checkpoint, side, tokenizer, store, encoder)
 
     train = read_labelled(spec.train)
-    # development pairs of the source are for early stopping alone
+    # the source's development pairs, as labelled records, are for early stopping alone
     dev_source = read_labelled(spec.dev) if spec.settings.patience else None
 
     classifier = fine_tune(
@@ -272,15 +279,16 @@ def score_transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
         results["plain"][language] = accuracy(answers, test.gold)
         results["majority"][language] = majority(test.gold)
         for name, vectors in shifts.items():
-            if language in vectors:  # the source has no way to itself
+            if language in vectors:  # the source is not shifted
                 scores = shifted_scores(spec, classifier, dev, test, vectors[language])
                 results[name][language] = scores
     return results
 
 
 def make_shifted_nli(specs, folders, store, progress):
-    """Fine-tune on the pairs of one language and label those of others, as they are and shifted,
-    into `measures.json`.
+    """Fine-tune on the NLI pairs of one language and score others, as they are and shifted.
+
+    Each folder gets a `measures.json`, as of `score_transfer`.
 
     Parameters
     ----------
@@ -288,6 +296,7 @@ def make_shifted_nli(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

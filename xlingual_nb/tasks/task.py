@@ -73,16 +73,19 @@ class Task:
 
 # %% ../../nbs/lib/6090_task.ipynb #8b160b11
 def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
-    """Fine-tune the encoder and a classifier on sentence pairs.
+    """Fine-tune a copy of the encoder and a classifier on labelled sentence pairs.
 
     Parameters
     ----------
     encoder : Checkpoint
     train : Inputs
+        Token ids, labels and languages of the pairs.
     dev : Inputs or None
+        For early stopping, where the settings have patience.
     settings : FineTuning
     seed : int
     progress : callable
+        Called with (steps done, steps in all).
 
     Returns
     -------
@@ -90,11 +93,12 @@ def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
     """
     from xlingual_nb.tasks.pair_classifier import fine_tune
 
+    # the two texts are premises and hypotheses, each with the view of its language
     return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress, dev)
 
 
 def classify(encoder, classifier, inputs: Inputs):
-    """Labels of sentence pairs.
+    """Labels that a fine-tuned classifier gives to sentence pairs.
 
     Parameters
     ----------
@@ -102,6 +106,7 @@ def classify(encoder, classifier, inputs: Inputs):
         Unused: the classifier has a fine-tuned copy.
     classifier : pair_classifier.Classifier
     inputs : Inputs
+        Token ids and languages of the pairs.
 
     Returns
     -------
@@ -117,21 +122,24 @@ CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/6090_task.ipynb #f78df818
 def word_features(encoder, inputs: Inputs, settings):
-    """Vectors of the words of tagged sentences, at the layer of the settings, or at all layers
-    up to it to be mixed.
+    """Frozen vectors of the words of tagged sentences, the features of a tagger.
 
     Parameters
     ----------
     encoder : Encoder
     inputs : Inputs
+        Token ids of the sentences, and where their words begin.
     settings : Tagging or LinearTagging
+        With the layer that is read; under `mix` all layers up to it, which the tagger mixes.
 
     Returns
     -------
     bilstm_crf.Features
+        One vector a word, of its first subword.
     """
     from xlingual_nb.tasks.bilstm_crf import first_subword_vectors
 
+    # a tagged record is one text, in one language (`view`: how that enters the model)
     (words,) = inputs.texts
     (view,) = inputs.views
     has_mix = getattr(settings, "mix", False)  # of a tagger, not of logistic regression
@@ -139,15 +147,17 @@ def word_features(encoder, inputs: Inputs, settings):
 
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Train a BiLSTM-CRF on frozen features.
+    """Train a BiLSTM-CRF tagger on the frozen vectors of words.
 
     Parameters
     ----------
     encoder : Encoder
     train, dev : Inputs
+        Tagged sentences of the source language.
     settings : Tagging
     seed : int
     progress : callable
+        Called with (epochs done, epochs in all).
 
     Returns
     -------
@@ -161,17 +171,19 @@ def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
 
 
 def tag_by_crf(encoder, tagger, inputs: Inputs):
-    """Well-formed BIO tags of every sentence.
+    """Tags that a BiLSTM-CRF gives to every word: well-formed BIO, as `["B-PER", "I-PER", "O"]`.
 
     Parameters
     ----------
     encoder : Encoder
+        The one whose vectors the tagger was trained on.
     tagger : bilstm_crf.Tagger
     inputs : Inputs
 
     Returns
     -------
     list of list of str
+        One list a sentence.
     """
     from xlingual_nb.tasks.bilstm_crf import predict
 
@@ -182,16 +194,18 @@ CRF = Head(train_crf, tag_by_crf)
 
 # %% ../../nbs/lib/6090_task.ipynb #ae2eb552
 def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Fit logistic regression on frozen features.
+    """Fit a logistic regression from the frozen vectors of words to their tags.
 
     Parameters
     ----------
     encoder : Encoder
     train, dev : Inputs
+        Tagged sentences of the source language; the penalty is chosen on `dev`.
     settings : LinearTagging
     seed : int
         Unused: the fit is deterministic.
     progress : callable
+        Called with (penalties done, penalties in all).
 
     Returns
     -------
@@ -205,17 +219,19 @@ def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progre
 
 
 def tag_by_regression(encoder, tagger, inputs: Inputs):
-    """The best tag of every word.
+    """Tags that a logistic regression gives to every word, each independent of the others.
 
     Parameters
     ----------
     encoder : Encoder
+        The one whose vectors the tagger was trained on.
     tagger : linear_probes.LinearTagger
     inputs : Inputs
 
     Returns
     -------
     list of list of str
+        One list a sentence.
     """
     from xlingual_nb.tasks.linear_probes import tag_words
 
@@ -226,17 +242,23 @@ LINEAR = Head(train_regression, tag_by_regression)
 
 # %% ../../nbs/lib/6090_task.ipynb #499f4a2f
 def shift_token_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
-    """Ids of the tokenizer as a view wants them: shifted, and reversed where it is.
+    """Token ids of a tokenizer as the model knows them in one language.
+
+    A model may have a block of the vocabulary for each language, at `token_offset` (special tokens
+    at `special_offset`), and read a language from its end (`inverted`).
 
     Parameters
     ----------
     encoder : Encoder
     view : LanguageView
+        How the language enters the model.
     text : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
     Encoded
+        Shifted, and reversed sentence by sentence where the view is inverted.
     """
     special = np.isin(text.ids, encoder.tokenizer.all_special_ids)
     ids = text.ids + np.where(special, view.special_offset, view.token_offset)
@@ -245,14 +267,17 @@ def shift_token_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
 
 
 def checkpoint_tokenizer(trained, encoder, store):
-    """The tokenizer of a checkpoint: that of its run, or the one in an external folder.
+    """The tokenizer that new text is encoded with for a checkpoint.
 
     Parameters
     ----------
     trained : spec of the checkpoint
+        A model that was trained here has the tokenizer of an earlier run; an external one has it in
+        its folder.
     encoder : Encoder
-        What it loads.
+        The loaded checkpoint.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -264,12 +289,15 @@ def checkpoint_tokenizer(trained, encoder, store):
 
 
 def language_view_and_reader(trained, encoder, name: str, tokenizer):
-    """How a checkpoint reads new text of a language.
+    """How text of a language enters a checkpoint: its view, and a map of the tokenizer's ids.
+
+    The ids of Fake-English, for example, are those of English plus the size of the vocabulary.
 
     Parameters
     ----------
     trained : spec of the checkpoint
     encoder : Encoder
+        The loaded checkpoint.
     name : str
         Of the language.
     tokenizer : tokenizers.Tokenizer
@@ -277,18 +305,19 @@ def language_view_and_reader(trained, encoder, name: str, tokenizer):
     Returns
     -------
     view : LanguageView
+        Offsets of token ids and positions, segment, and token order.
     read : callable
         Maps ids of the tokenizer (`Encoded`) to those of the language.
     """
     if isinstance(trained, PretrainedSpec):
         return language_reader(trained, name, tokenizer)
-    # an external checkpoint says at most in its folder how it reads a language
+    # an external checkpoint may have views in its config.json; else all languages are read alike
     view = encoder.views.get(name, LanguageView(name))
     return view, lambda text: shift_token_ids(encoder, view, text)
 
 # %% ../../nbs/lib/6090_task.ipynb #f1039e06
 def encode_for_checkpoint(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
-    """Labelled records as a checkpoint reads them: token ids, right answers, language inputs.
+    """Labelled records as a checkpoint reads them: token ids, gold answers, language views.
 
     Parameters
     ----------
@@ -296,12 +325,13 @@ def encode_for_checkpoint(task: Task, trained, examples, tokenizer, store, encod
         How records are encoded, learnt and scored.
     trained : spec of the checkpoint
     examples : LabelledRecords or pair of LabelledRecords
-        One for each side of a sentence pair, where their languages differ.
+        Records and their language; a pair of them has the language of the premises and that of the
+        hypotheses.
     tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
     store : Store
         Finds the folder of a run by its spec.
     encoder : Encoder, optional
-        Needed where the spec has no languages.
+        Needed for an external checkpoint, whose spec names no languages.
 
     Returns
     -------
@@ -336,18 +366,19 @@ def encode_for_checkpoint(task: Task, trained, examples, tokenizer, store, encod
         views.append(view)
         texts.append(read(encoded[side].texts[i]))
 
-    # a language that is read from the end: what belongs to words is reversed like their ids
+    # a language that is read from the end: `read` has reversed the ids, and tags follow their words
     if views[0].inverted:
         inputs = task.turn(inputs)
     return replace(inputs, texts=tuple(texts), views=tuple(views))
 
 
 def language_label(examples) -> str:
-    """The language of a test; of a pair both, with a bar between.
+    """Name of a test set by its language: `"es"`, or `"en|es"` for pairs in two languages.
 
     Parameters
     ----------
     examples : LabelledRecords or pair of LabelledRecords
+        A pair has the language of the premises and that of the hypotheses.
 
     Returns
     -------
@@ -359,16 +390,17 @@ def language_label(examples) -> str:
 
 # %% ../../nbs/lib/6090_task.ipynb #4f9855e4
 def make_task(task: Task, specs, folders, store, progress) -> None:
-    """Learn a task in one language and test it in others, into `measures.json` ({metric:
-    {language: value}}).
+    """Train on a task in one language and test in others, for each of several runs.
+
+    Each folder gets a `measures.json`, as `{"accuracy": {"en": 0.9, "es": 0.7}}`.
 
     Parameters
     ----------
     task : Task
         How records are encoded, learnt and scored.
     specs : list of specs
-        With `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where the
-        head has use for them.
+        One a run, with `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where
+        the head has use for them.
     folders : list of Path
         One a spec, to write into.
     store : Store

@@ -29,7 +29,9 @@ from ..text.tokenizers import Encoded
 def scoring_windows(
     firsts, count: int, limit: int, context: int
 ) -> list[tuple[int, int, int, int]]:
-    """Windows over a long sentence, each with some context before it; every word is scored in one.
+    """Windows over a long sentence, each with some context before the words that are scored in it.
+
+    Each word is scored in one window.
 
     Parameters
     ----------
@@ -40,12 +42,14 @@ def scoring_windows(
     limit : int
         Subwords of a window, at most.
     context : int
-        Subwords that a window may have in common with the one before.
+        Subwords that a window has in common with the one before.
 
     Returns
     -------
     list of (int, int, int, int)
-        First subword, subword after the last, first word, word after the last.
+        Of each window: first subword, subword after the last, first word that is scored, word after
+        the last. With six words of one subword, limit 4 and context 2:
+        `[(0, 4, 0, 4), (2, 6, 4, 6)]`.
     """
     ends = [*firsts[1:], count]  # one past the last subword of each word
 
@@ -58,6 +62,7 @@ def scoring_windows(
         while last < len(ends) and ends[last] - start <= limit:
             last += 1
 
+        # (a word longer than a window is cut)
         end = ends[last - 1]
         spans.append((int(start), int(min(end, start + limit)), word, last))
         # the next window begins with the last subwords of this one
@@ -67,14 +72,15 @@ def scoring_windows(
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #a54f0ff3
 def max_row_tokens(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
-    """Tokens that a row may have besides the special tokens.
+    """Tokens that an input may have besides the special tokens: what encoder and settings allow.
 
     Parameters
     ----------
     encoder : Checkpoint
     inputs : Inputs
+        Token ids of the sentences, which are checked too.
     pieces : int
-        At most.
+        Limit of the settings.
 
     Returns
     -------
@@ -107,8 +113,9 @@ def cut_words(
     Returns
     -------
     rows : Inputs
+        One a window, with the tags of the words that are scored in it.
     owners : ndarray, shape (rows,)
-        Sentence of each row.
+        Index of the sentence of each row.
     """
     (text,) = inputs.texts
     limit = max_row_tokens(encoder, inputs, settings.pieces)
@@ -154,9 +161,9 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     arguments : dict of Tensor
         Of the model.
     positions : ndarray, shape (B, T)
-        Flat indices of the words' first subwords.
+        Flat index of each word's first subword in a batch of B rows; T is the most words of a row.
     lengths : ndarray, shape (B,)
-        Words of each row.
+        Words of each row, and [CLS] with `n_before`.
     """
     arguments, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
     width = arguments["input_ids"].shape[1]
@@ -164,7 +171,8 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     firsts = inputs.firsts.take(np.asarray(numbers))
     lengths = firsts.lengths + n_before
     position = np.arange(int(lengths.max()))
-    slots = np.zeros((len(lengths), len(position)), np.int64)  # [batch, units]
+    # place of each unit in its row, [batch, units]; that of [CLS] is 0
+    slots = np.zeros((len(lengths), len(position)), np.int64)
 
     # special tokens ([CLS], say) stand before the first subword
     prefix, _ = encoder.frame(inputs.views[0])
@@ -195,6 +203,7 @@ class WordHead(nn.Module):
     """
 
     def __init__(self, train: Inputs, width: int, std: float, settings):
+        """Number the tags of the training set, and initialise a linear layer that scores them."""
         super().__init__()
         self.labels = sorted(set(chain.from_iterable(train.gold)))
         self.number = {label: i for i, label in enumerate(self.labels)}
@@ -217,13 +226,16 @@ class WordHead(nn.Module):
         return self.out(self.dropout(x))
 
     def loss(self, x, lengths, gold):
-        """Mean cross-entropy of the words of some rows.
+        """Mean cross-entropy of the words of some sentences.
 
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of the words, padded.
         lengths : LongTensor, shape (B,)
+            Words of each sentence.
         gold : list of list of str
+            Tags of each sentence.
 
         Returns
         -------
@@ -240,9 +252,11 @@ class WordHead(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of the words, padded.
         lengths : LongTensor, shape (B,)
+            Words of each sentence.
         gold : list of list of str
-            Unused.
+            Unused: a parser's head reads gold parts of speech.
 
         Returns
         -------
@@ -256,14 +270,15 @@ REPAIRS = ("begin", "drop", "join")
 
 
 def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
-    """BIO tags of a sentence in which each I- continues an entity of its kind.
+    """Make BIO tags well-formed: afterwards each I- continues an entity of its kind.
 
     Parameters
     ----------
     tags : list of str
+        Of a sentence, as `["O", "I-PER"]`.
     how : {"begin", "drop", "join"}
-        An I- that continues nothing begins an entity, becomes O, or joins the entity
-        before it.
+        An I- that continues nothing begins an entity (`B-PER`), becomes `O`, or joins an entity of
+        another kind before it (and begins one after `O`).
 
     Returns
     -------
@@ -292,11 +307,12 @@ def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #9ee2979f
 def join_rows(answers: list[list[str]]) -> list[str]:
-    """The tags of a sentence from those of its rows.
+    """The tags of a sentence from those of the windows that it was cut into.
 
     Parameters
     ----------
     answers : list of list of str
+        Tags of the words that were scored in each window, in order.
 
     Returns
     -------
@@ -311,11 +327,12 @@ def pos_adapter() -> TaskAdapter:
 
 
 def ner_adapter(repair: str = "begin") -> TaskAdapter:
-    """Adapter of NER: the best tags, repaired over the whole sentence.
+    """How a network is trained on NER: input, head, score (entity F1), and repair of the tags.
 
     Parameters
     ----------
     repair : {"begin", "drop", "join"}
+        What becomes of an I- that continues nothing, as of `repair_tags`.
 
     Returns
     -------
@@ -331,13 +348,17 @@ def ner_adapter(repair: str = "begin") -> TaskAdapter:
 def check_texts(
     encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """Check texts or pairs, which are cut when they are read.
+    """Check texts or pairs of texts; too long ones are truncated later, when they are read.
+
+    It has the arguments and results of `cut_words`, for a `TaskAdapter`.
 
     Parameters
     ----------
     encoder : Checkpoint
     inputs : Inputs
+        Of a single text the second text is empty.
     settings : Tuning or Feat
+        Unused.
     learning : bool
         Unused.
 
@@ -346,6 +367,7 @@ def check_texts(
     inputs : Inputs
         As they are.
     owners : ndarray, shape (texts,)
+        Record of each row: 0, 1, 2 and so on, since no text is split.
 
     Raises
     ------
@@ -362,23 +384,28 @@ def check_texts(
 
 
 def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
-    """A batch of texts or pairs as the model reads it.
+    """A batch of texts or pairs as model inputs, and which of its states the head reads.
 
     Parameters
     ----------
     encoder : Checkpoint
     inputs : Inputs
+        Token ids of all texts or pairs.
     numbers : sequence of int
+        Indices of those of the batch.
     settings : Tuning or Feat
+        Fine-tuning reads [CLS] alone, a BiLSTM on the frozen encoder all tokens.
 
     Returns
     -------
     arguments : dict of Tensor
         Of the model.
     positions : ndarray, shape (B, T)
-        Flat indices: of [CLS] in fine-tuning, else of all tokens.
+        Flat index of each state that is read; a shorter text repeats its last one.
     lengths : ndarray, shape (B,)
+        States of each text.
     """
+    # the settings do not count [CLS] and two [SEP]
     arguments, _ = pair_batch(encoder, *inputs.texts, numbers, inputs.views, settings.pieces + 3)
     width = arguments["input_ids"].shape[1]
     lengths = arguments["attention_mask"].sum(1).cpu().numpy()
@@ -404,6 +431,7 @@ class SentenceHead(nn.Module):
     """
 
     def __init__(self, train: Inputs, width: int, std: float, settings):
+        """Number the labels of the training set, and initialise a linear layer that scores them."""
         super().__init__()
         self.labels = np.unique(train.gold)
         self.out = nn.Linear(width, len(self.labels))
@@ -431,8 +459,11 @@ class SentenceHead(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of each text, padded.
         lengths : LongTensor, shape (B,)
+            Vectors of each text that are no padding.
         gold : sequence of labels
+            All of them in `self.labels`, which are sorted.
 
         Returns
         -------
@@ -447,13 +478,16 @@ class SentenceHead(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of each text, padded.
         lengths : LongTensor, shape (B,)
+            Vectors of each text that are no padding.
         gold : sequence of labels
-            Unused.
+            Unused: a parser's head reads gold parts of speech.
 
         Returns
         -------
         list
+            A label a text.
         """
         return list(self.labels[self(x, lengths).argmax(1).cpu().numpy()])
 

@@ -23,8 +23,7 @@ from ..models.mlm_batches import ORDER, seeded_generator
 
 # %% ../../nbs/lib/6040_tuning.ipynb #3dbc2265
 def embedding_module(model) -> nn.Module:
-    """The embeddings of an encoder: words with positions and segments, or words alone where it
-    keeps them apart.
+    """The embedding layer of an encoder, layer 0.
 
     Parameters
     ----------
@@ -33,12 +32,14 @@ def embedding_module(model) -> nn.Module:
     Returns
     -------
     torch.nn.Module
+        BERT's `embeddings` (words, positions, segments); the word embeddings alone where the
+        encoder has no module of that name.
     """
     return getattr(model.base_model, "embeddings", model.get_input_embeddings())
 
 
 def transformer_blocks(model) -> nn.ModuleList | None:
-    """The blocks of an encoder, from the lowest up.
+    """The transformer blocks of an encoder, from the lowest up.
 
     Parameters
     ----------
@@ -47,8 +48,9 @@ def transformer_blocks(model) -> nn.ModuleList | None:
     Returns
     -------
     torch.nn.ModuleList or None
-        None where they are in no list of their own (ALBERT).
+        None where no list has a module for each layer: the layers of ALBERT share one block.
     """
+    # found by its length, since every architecture has another name for it
     depth = model.config.num_hidden_layers
     stacks = [
         m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == depth
@@ -86,21 +88,23 @@ def freeze_lower_layers(model, layer: int | None) -> None:
         "same, so that none stays as it is alone; give freeze=0 or None",
     )
 
-    # layer 0 is the embeddings, layer k the block with index k - 1
+    # layer 0 is the embeddings, layer k the block with index k - 1; without a list of blocks
+    # `layer` is 0 here
     for module in (embedding_module(model), *(blocks[:layer] if layer else ())):
         module.requires_grad_(False)
 
 # %% ../../nbs/lib/6040_tuning.ipynb #f907ae2c
 def trainable_copy(checkpoint: Checkpoint, layer: int | None, dropout: float):
-    """A copy of a checkpoint's model whose layers above `layer` can be trained.
+    """A copy of a checkpoint's model for fine-tuning: frozen up to `layer`, with its own dropout.
 
     Parameters
     ----------
     checkpoint : Checkpoint
         A masked language model, its tokenizer and its languages.
     layer : int or None
-        As in `freeze_lower_layers`.
+        The uppermost layer that is frozen; 0 is the embeddings, None freezes nothing.
     dropout : float
+        Probability of all dropout modules of the copy.
 
     Returns
     -------
@@ -127,8 +131,8 @@ def trainable_copy(checkpoint: Checkpoint, layer: int | None, dropout: float):
 
 # %% ../../nbs/lib/6040_tuning.ipynb #44b66ed0
 def bert_adamw(modules, settings) -> torch.optim.Optimizer:
-    """AdamW over what can be trained of some modules, without decay of biases and layer norms
-    (BERT).
+    """AdamW over the trainable parameters of some modules; biases and layer norms have no weight
+    decay (BERT).
 
     Parameters
     ----------
@@ -181,11 +185,14 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
 
 # %% ../../nbs/lib/6040_tuning.ipynb #8c5edde8
 class FusedAdamW(torch.optim.AdamW):
-    """What `bert_adamw` makes, over the same parameters laid end to end: a vector for each of its
-    two groups.
+    """`bert_adamw` with the parameters of each of its two groups end to end in one vector.
+
+    One large vector is stepped faster than hundreds of small tensors. The parameters become views
+    of these vectors, so that a step changes them too.
     """
 
     def __init__(self, modules, settings):
+        """Move the parameters of `modules` into two vectors, with and without weight decay."""
         groups = bert_adamw(modules, settings).param_groups
         self.parts = [group["params"] for group in groups]
         self.vectors = [torch.cat([p.detach().flatten() for p in part]) for part in self.parts]
@@ -211,29 +218,35 @@ class FusedAdamW(torch.optim.AdamW):
             flat.grad.zero_()
 
     def side_by_side(self, parameters) -> torch.Tensor:
-        """One leaf tensor over parameters that follow each other.
+        """Parameters that are neighbours in the optimiser's vector, as one tensor.
+
+        So the weights of query, key and value, (H, H) each, become one (3 H, H), and one matrix
+        product computes all three. Values and gradient share memory with those of the parameters:
+        what `backward` adds to its gradient, `step` applies to the parameters.
 
         Parameters
         ----------
         parameters : list of torch.nn.Parameter
-            Equal in all but their number of rows.
+            In the order in which the model has them, one behind the other; their shapes differ in
+            the number of rows alone.
 
         Returns
         -------
-        Tensor, shape (rows of all, ...)
-            Of frozen parameters a copy.
+        Tensor, shape (rows of all parameters, ...)
+            A plain copy where they are frozen, for then the optimiser does not hold them.
         """
         first = parameters[0]
         if not first.requires_grad:
             return torch.cat([p.detach() for p in parameters])
 
-        # weights are in the first flat tensor, biases (one dimension) in the second
+        # weights are in vector 0, biases (one dimension) in vector 1
         flat = self.vectors[first.ndim == 1]
+        # a parameter is a view of `flat`, so its offset in memory is its index there
         start = first.storage_offset()
         span = slice(start, start + sum(p.numel() for p in parameters))
         size = (-1, *first.shape[1:])
 
-        # a view of the optimiser's memory, values and gradient, but a leaf of its own for autograd
+        # shares memory with the optimiser, but is a leaf for autograd, which writes into its `grad`
         leaf = flat[span].view(size).requires_grad_()
         leaf.grad = flat.grad[span].view(size)
         return leaf
@@ -269,7 +282,7 @@ class Schedule:
 
 
 def linear_warmup_schedule(settings, ended: Callable = lambda scores: False) -> Schedule:
-    """Linear warm-up over a share of all steps, then linear decay to zero (BERT).
+    """Schedule with a linear warm-up over a share of all steps, then linear decay to zero (BERT).
 
     Parameters
     ----------
@@ -283,6 +296,7 @@ def linear_warmup_schedule(settings, ended: Callable = lambda scores: False) -> 
     Schedule
     """
 
+    # that of pretraining (`scheduled_learning_rate`), which counts its warm-up in steps
     def rate(step, steps, scores):
         pace = Training(learning_rate=settings.learning_rate, warmup=round(settings.warmup * steps))
         return scheduled_learning_rate(pace, step, steps)
@@ -291,7 +305,7 @@ def linear_warmup_schedule(settings, ended: Callable = lambda scores: False) -> 
 
 
 def count_epochs_without_gain(scores) -> int:
-    """Number of epochs whose score is no new best.
+    """Number of epochs whose score is not above those of all epochs before.
 
     Parameters
     ----------
@@ -301,12 +315,13 @@ def count_epochs_without_gain(scores) -> int:
     Returns
     -------
     int
+        2 for 0.5, 0.6, 0.6, 0.4: the last two bring no gain. The first epoch never counts.
     """
     return sum(score <= max(scores[:i]) for i, score in enumerate(scores) if i)
 
 
 def epochs_since_best(scores) -> int:
-    """Number of epochs after the first of the best.
+    """Number of epochs after the best one, the first of equals.
 
     Parameters
     ----------
@@ -337,6 +352,7 @@ def halve_on_plateau(settings) -> Schedule:
         return settings.learning_rate * 0.5 ** count_epochs_without_gain(scores)
 
     def has_ended(scores):
+        # this rate depends on the scores alone: any step will do
         return rate(0, 0, scores) < settings.least
 
     return Schedule(settings.epochs, settings.batch, rate, has_ended)
@@ -386,13 +402,13 @@ def load_weights(modules, saved: list[dict]) -> None:
 
 
 def evaluate(modules, score: Callable[[], float]) -> float:
-    """Score of some modules in evaluation mode; afterwards they are in training mode again.
+    """Call `score` with some modules in evaluation mode; afterwards they are in training mode.
 
     Parameters
     ----------
     modules : sequence of torch.nn.Module
     score : callable
-        Takes nothing.
+        Takes nothing; scores these modules, on development data say.
 
     Returns
     -------
@@ -416,7 +432,7 @@ def tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     score: Callable[[], float] | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Train some modules by a schedule, and load the weights of the best epoch in the end.
+    """Train some modules by a schedule, in place; they end with the weights of the best epoch.
 
     In the end they are in evaluation mode, without gradients.
 
@@ -425,11 +441,13 @@ def tune(
     modules : sequence of torch.nn.Module
     optimizer : torch.optim.Optimizer
     course : Schedule
+        Epochs, batch size, learning rate of each step, and when training ends early.
     loss : callable
         Loss of a batch, from the indices of its records.
     count : int
         Number of records.
     seed : int
+        Of dropout, and of the order of the records.
     progress : callable
         Called with (steps done, steps in all).
     score : callable, optional
@@ -443,7 +461,7 @@ def tune(
     scores : tuple of float
         One an epoch.
     """
-    steps = course.epochs * -(-count // course.batch)
+    steps = course.epochs * -(-count // course.batch)  # -(-a // b): a / b rounded up
     losses = []
     scores = []
     best_weights = None
@@ -456,6 +474,7 @@ def tune(
             module.train()
 
         for epoch in range(course.epochs):
+            # a permutation of its own for each epoch, cut into batches
             order = seeded_generator(ORDER, seed, epoch).permutation(count)
             for numbers in np.split(order, range(course.batch, count, course.batch)):
                 rate = course.rate(len(losses), steps, scores)

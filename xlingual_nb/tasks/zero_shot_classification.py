@@ -97,13 +97,13 @@ declare(DocumentRecords, make_records)
 
 # %% ../../nbs/lib/6160_zero_shot_classification.ipynb #ac3fbb87
 def document_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Inputs of document classification.
+    """Inputs of document classification: token ids of two sentences a document, and its topic.
 
     Parameters
     ----------
     tokenizer : object
     records : list of dict
-        With `first`, `second` and `label`.
+        With `first` and `second` (sentences) and `label` (the topic).
 
     Returns
     -------
@@ -199,25 +199,28 @@ def sentences_cost(spec: SentencesSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 pairs, where it is not known how many there are
     return network_cost(spec, 10_000, 60)
 
 
 def make_sentences(specs, folders, store, progress):
-    """Make runs: a network trained on the labelled texts of one language, tested in others.
+    """Train networks on the labelled texts of one language and test them in others, a run a spec.
 
     Parameters
     ----------
     specs : list of SentencesSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
-    fix = "leave these texts out, or give a set with the same labels"
+    fix = "leave these texts out, or give a set with the same labels"  # the end of an error message
     for spec, folder in zip(specs, folders):
         check_no_unseen_labels(spec, store, lambda record: [record["label"]], fix)
         task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
+        # `centred`: shift the vectors of each test language to the mean of the source's
         if spec.centred:
             task = centre_task(task)
         make_task(task, [spec], [folder], store, progress)

@@ -76,13 +76,13 @@ declare(TreeRecords, make_records)
 
 
 def tree_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Inputs of dependency parsing.
+    """Inputs of dependency parsing: token ids, where words begin, and gold trees.
 
     Parameters
     ----------
     tokenizer : object
     records : list of dict
-        With `tokens`, `tags`, `heads` and `relations`.
+        With `tokens`, `tags` (parts of speech), `heads` and `relations`.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def tree_inputs(tokenizer, records: list[dict]) -> Inputs:
 
 # %% ../../nbs/lib/6160_zero_shot_parsing.ipynb #3a509a3e
 def load_parsing_adapter(parser: Parser):
-    """Adapter of dependency parsing.
+    """How a network is trained to parse: its input, head and score (`parsing_adapter`).
 
     Parameters
     ----------
@@ -105,13 +105,14 @@ def load_parsing_adapter(parser: Parser):
     -------
     finetuning.TaskAdapter
     """
+    # torch is imported when the first run needs it
     from xlingual_nb.tasks.biaffine_parser import parsing_adapter
 
     return parsing_adapter(parser)
 
 
 def parsing_task(parser: Parser = Parser()) -> Task:
-    """Dependency parsing as a task.
+    """Dependency parsing as a task: how records are encoded, learnt and scored.
 
     Parameters
     ----------
@@ -176,23 +177,26 @@ def parsing_cost(spec: ParsingSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 sentences, where it is not known how many there are
     return network_cost(spec, 10_000, 30, lambda width: parser_flops(spec.parser, width))
 
 
 def make_parsing(specs, folders, store, progress):
-    """Make runs: a parser trained on the trees of one language, tested in others.
+    """Train parsers on the trees of one language and test them in others, a run a spec.
 
     Parameters
     ----------
     specs : list of ParsingSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
     for spec, folder in zip(specs, folders):
         task = parsing_task(spec.parser)
+        # `centred`: shift the vectors of each test language to the mean of the source's
         make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
 
 

@@ -81,7 +81,7 @@ class NameInputs(Inputs):
 
 
 def name_inputs(kinds: tuple[str, ...], tokenizer, records: list[dict]) -> NameInputs:
-    """Inputs of NER with the entities of some types only.
+    """Inputs of NER in which only entities of some types count.
 
     Parameters
     ----------
@@ -101,43 +101,45 @@ def name_inputs(kinds: tuple[str, ...], tokenizer, records: list[dict]) -> NameI
 
 
 def reverse_named(inputs: NameInputs) -> NameInputs:
-    """Gold tags and words of sentences that are read from the end; their ids stay as they are.
+    """Sentences of NER for a language that is read from the end: tags and words reversed.
 
     Parameters
     ----------
     inputs : NameInputs
+        Sentences in the usual order.
 
     Returns
     -------
     NameInputs
+        With word starts reversed too. The token ids are not; whoever reads them does that.
     """
     return replace(reverse_entities(inputs), words=tuple(words[::-1] for words in inputs.words))
 
 # %% ../../nbs/lib/6160_zero_shot_tagging.ipynb #a2d5ec84
 def entity_words(words: list[str], tags: list[str]) -> dict[tuple, tuple[str, ...]]:
-    """The words of each entity.
+    """The words of each entity of a sentence, to compare it with those of the training set.
 
     Parameters
     ----------
     words, tags : list of str
-        Of a sentence, BIO.
+        Of a sentence; the tags are BIO.
 
     Returns
     -------
     dict
-        By (first word, word after the last, type). The words are sorted, since the sentence may
-        be read from its end.
+        As `{(0, 2, "PER"): ("Ada", "Lovelace")}`, by first word, word after the last, and type. The
+        words are sorted, since the sentence may be read from its end.
     """
     return {span: tuple(sorted(words[span[0] : span[1]])) for span in spans(tags)}
 
 
 def drop_seen_entities(seen_names: frozenset, words: list[str], tags: list[str]) -> list[str]:
-    """BIO tags without the entities that the training set has.
+    """BIO tags of a sentence in which entities of the training set become O.
 
     Parameters
     ----------
     seen_names : frozenset of tuple of str
-        As `entities_in` gives them.
+        Entities of the training set, each its words in sorted order (`entities_in`).
     words, tags : list of str
         Of a sentence.
 
@@ -145,11 +147,11 @@ def drop_seen_entities(seen_names: frozenset, words: list[str], tags: list[str])
     -------
     list of str
     """
-    left = list(tags)
+    new_tags = list(tags)
     for (first, after, _), name in entity_words(words, tags).items():
         if name in seen_names:
-            left[first:after] = ["O"] * (after - first)
-    return left
+            new_tags[first:after] = ["O"] * (after - first)
+    return new_tags
 
 
 def score_all_and_new(seen_names: frozenset, inputs: NameInputs, answers: list[list[str]]) -> dict:
@@ -158,16 +160,17 @@ def score_all_and_new(seen_names: frozenset, inputs: NameInputs, answers: list[l
     Parameters
     ----------
     seen_names : frozenset of tuple of str
-        Entities of the training set.
+        Entities of the training set, each its words in sorted order (`entities_in`).
     inputs : NameInputs
+        Sentences with their words and gold tags.
     answers : list of list of str
-        Predicted tags.
+        Predicted tags of each sentence.
 
     Returns
     -------
     dict
-        `f1`, `precision`, `recall`; `new f1` of the entities that the training set lacks, and
-        `new`, their share.
+        `f1`, `precision` and `recall` of all entities; `new f1`, of those that the training set
+        lacks; and `new`, the share of these among the gold entities.
     """
     gold = []
     predicted = []
@@ -193,7 +196,7 @@ def load_pos_adapter():
 
 
 def load_ner_adapter(repair: str):
-    """Adapter of NER.
+    """How a network is trained on NER: its input, head and score (`ner_adapter`).
 
     Parameters
     ----------
@@ -204,6 +207,7 @@ def load_ner_adapter(repair: str):
     -------
     finetuning.TaskAdapter
     """
+    # torch is imported when the first run needs it
     from xlingual_nb.tasks.task_heads import ner_adapter
 
     return ner_adapter(repair)
@@ -221,16 +225,16 @@ TUNED_POS = Task(
 def ner_task(
     repair: str = "begin", kinds: tuple[str, ...] = (), seen_names: frozenset = frozenset()
 ) -> Task:
-    """NER as a task.
+    """NER as a task: how records are encoded, learnt and scored.
 
     Parameters
     ----------
     repair : {"begin", "drop", "join"}
-        What becomes of an I- that continues nothing.
+        What becomes of a predicted I- that continues nothing.
     kinds : tuple of str
         Entity types that count; empty for all.
     seen_names : frozenset of tuple of str
-        Entities of the training set.
+        Entities of the training set (`entities_in`), so that others are also scored by themselves.
 
     Returns
     -------
@@ -306,11 +310,12 @@ def tags_cost(spec: TunedTagsSpec) -> dict:
     dict
         As `network_cost`.
     """
+    # 10,000 sentences, where it is not known how many there are
     return network_cost(spec, 10_000, 30)
 
 
 def entities_in(kinds: tuple[str, ...], records: list[dict]) -> frozenset:
-    """All entities of some types in tagged records.
+    """The entities of some types that occur in tagged records.
 
     Parameters
     ----------
@@ -363,19 +368,21 @@ def tagging_task(spec, store) -> Task:
 
 
 def make_tuned_tags(specs, folders, store, progress):
-    """Make runs: a network trained on the tagged words of one language, tested in others.
+    """Train taggers on the tagged words of one language and test them in others, a run a spec.
 
     Parameters
     ----------
     specs : list of TunedTagsSpec
     folders : list of Path
-        Of the results.
+        One a spec, to write `measures.json` into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
-        Called with (steps done, steps in all).
+        Called with (spec, steps done, steps in all).
     """
     for spec, folder in zip(specs, folders):
         task = tagging_task(spec, store)
+        # `centred`: shift the vectors of each test language to the mean of the source's
         if spec.centred:
             task = centre_task(task)
         make_task(task, [spec], [folder], store, progress)

@@ -17,16 +17,18 @@ from ..text.records import count_records, read_records
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
-    """A head that trains a network for a task, and answers with it.
+    """How a task is learnt and answered by a network on an encoder, fine-tuned or frozen.
 
     Parameters
     ----------
     form : callable
-        Gives the `finetuning.TaskAdapter` of the task.
+        Takes nothing; gives the `finetuning.TaskAdapter` of the task. It is called when a run
+        begins, for it needs torch.
 
     Returns
     -------
     Head
+        A function that trains the network, and one that answers records with it.
     """
 
     def train_network(encoder, train, dev, settings, seed, progress):
@@ -44,13 +46,15 @@ def network_head(form: Callable) -> Head:
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #f353e435
 def centre_task(task: Task) -> Task:
-    """A task in which the mean of a test language's vectors is shifted to that of the
-    development texts before the head reads.
+    """A task in which each test language's vectors are shifted to the mean of the source's.
+
+    The shift is applied before the head reads, and the source's mean is that of its development
+    texts.
 
     Parameters
     ----------
     task : Task
-        Of networks.
+        With a head of `network_head`.
 
     Returns
     -------
@@ -110,7 +114,7 @@ def check_no_unseen_labels(spec, store, labels: Callable[[dict], list[str]], men
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #eea67a6b
 def network_cost(spec, texts: int, pieces: float, head=lambda width: 0.0) -> dict:
-    """Estimated cost of a run.
+    """Estimated cost of training a network on the labelled texts of a spec.
 
     Parameters
     ----------
