@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from xlingual_nb.errors import InputError, require
-from xlingual_nb.experiments import liu2020_common, liu2020_shifts, zero_shot
+from xlingual_nb.experiments import liu2020_common, liu2020_shifts, wu2019_common, zero_shot
 from xlingual_nb.experiments.scales import joint_config
 from xlingual_nb.models.mlm_batches import CLS, ORDER, SEP, first_fit, seeded_generator
 from xlingual_nb.models.pretraining import Language
@@ -70,7 +70,8 @@ def encoder_spec(size: str, corpus: str, steps: int):
 def labelled(size: str, task: str, corpus: str, part: str) -> LabelledRecords:
     """Notebook 12's English records, or a treebank's first 2,000 sentences."""
     if corpus == "micro":
-        return zero_shot.labelled_task_records(zero_shot.zero_shot_config(size), task, "en", part)
+        sizes = zero_shot.zero_shot_config(size)
+        return wu2019_common.labelled_task_records(sizes, task, "en", part)
     return LabelledRecords("en", RecordsSpec(task, "ud/en-lines", part, 2000))
 
 

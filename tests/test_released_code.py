@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from test_encoder import VIEWS, batch_of, flat_sentence, mixture, padded
-from xlingual_nb.experiments import architecture, k2020_common
+from xlingual_nb.experiments import architecture, encoder_shapes, k2020_common
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.multilinguality import MeasureSpec, translation_pairs
 from xlingual_nb.models.mlm_batches import PAIRS, document_pairs, seeded_generator
@@ -317,7 +317,7 @@ def test_the_shared_pieces_are_drawn_by_the_seed():
 
 
 def test_laptop_shapes_are_as_unlike_as_the_papers():
-    made = architecture.architecture_table(bilingual_config("laptop", "micro"))
+    made = encoder_shapes.architecture_table(bilingual_config("laptop", "micro"))
     assert made.off.abs().max() <= 0.02
     assert (
         not made[made.table == "table6"]
