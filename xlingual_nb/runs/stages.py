@@ -22,13 +22,17 @@ MEASURES = "measures.json"  # where a run leaves the numbers that it is made for
 
 
 def flat_numbers(values: dict) -> dict[str, float]:
-    """Numbers in nested dictionaries under one name each: the keys on the way, with blanks
-    between.
+    """Numbers in nested dictionaries under one name each.
 
     Parameters
     ----------
     values : dict
-        Nested dictionaries.
+        Nested dictionaries: `{"mrr": {"en": 0.5, "es": 0.4}, "n": 10}`.
+
+    Returns
+    -------
+    dict
+        By the keys on the way, with blanks between: `{"mrr en": 0.5, "mrr es": 0.4, "n": 10}`.
     """
     numbers = {}
     for key, value in values.items():

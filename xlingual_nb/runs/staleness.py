@@ -87,8 +87,8 @@ class Reason:
 def moved_values(old, new, name: str = "") -> list[str]:
     """The fields of a spec whose value has changed since it was recorded, a phrase each.
 
-    The same spec can mean another value if a default was changed: run ids, and specs in files, leave
-    out fields that are at their default.
+    The same spec can mean another value if a default was changed: run ids, and specs in files,
+    leave out fields that are at their default.
 
     Parameters
     ----------
