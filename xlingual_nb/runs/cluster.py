@@ -384,6 +384,7 @@ class Dask:
 
     def _send(self, waiting: ClusterJob, address: str):
         """Have a worker run a job; when it ends, its key is put into `_ended`."""
+        # the settings of this package, which the job's process has as environment variables
         environment = {}
         for name, value in os.environ.items():
             if name.startswith("XLINGUAL_"):

@@ -386,7 +386,7 @@ def flat_fields(spec, prefix: str = "") -> dict:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     prefix : str, optional
         Beginning of the names.
 

@@ -174,7 +174,7 @@ def canonical(spec) -> str:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Returns
     -------
@@ -280,7 +280,7 @@ def parents(spec) -> tuple:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Returns
     -------
@@ -335,7 +335,7 @@ def source_digests(spec) -> dict[str, str]:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Returns
     -------
@@ -373,7 +373,7 @@ def run_id(spec) -> str:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Raises
     ------
