@@ -314,7 +314,7 @@ def run(
                 raise InputError(
                     "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
                 )
-            settings = notebook_values(parameter, store, None, None)
+            settings = notebook_values(parameter, store, sizes=None, notebooks=None)
             entries = read_batch(batch, settings, scale)
             run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
         else:

@@ -291,14 +291,15 @@ def _stale_by_version(store, view, stale, tell) -> dict[str, list]:
             version = digest_of(manifest_of(store, spec)["definitions"])
             versions.setdefault(version, []).append(spec)
 
-    # with the reason of the first run; reasons of inputs and defaults stand behind those of code
-    for specs, what in (
-        (waiting, "runs read runs that are stale themselves, and wait"),
-        (changed_defaults, "runs are of a spec that means something else today"),
-    ):
-        if specs:
-            last_reason = view.why(specs[0])[-1].text
-            tell(f"{len(specs)} {what}: {last_reason}")
+    # the first run's last reason stands for all; those of defaults and inputs stand behind those
+    # of code
+    if waiting:
+        reason = view.why(waiting[0])[-1].text
+        tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {reason}")
+    if changed_defaults:
+        n_changed = len(changed_defaults)
+        reason = view.why(changed_defaults[0])[-1].text
+        tell(f"{n_changed} runs are of a spec that means something else today: {reason}")
     if stale and not versions:
         raise InputError(f"none of {len(stale)} stale runs can be accepted: see xlingual runs why")
     return versions

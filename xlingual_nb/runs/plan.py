@@ -323,17 +323,19 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     missing = missing_nodes(specs, view)
     rows = {}
     for key, spec in ancestors_by_id(specs).items():
-        row = rows.setdefault(spec.stage, dict.fromkeys(COUNTS, 0))
-        state = view.state(spec)
+        nothing = dict.fromkeys(COUNTS, 0) | {"FLOPs": 0.0, "gigabytes": 0.0}
+        row = rows.setdefault(spec.stage, nothing)
         row["runs"] += 1
-        row["found"] += state == "found"
-        row["stale"] += state == "stale"
+        state = view.state(spec)
+        if state in ("found", "stale"):
+            row[state] += 1
 
         # a run that is not found need not be made where all that read it are found
         node = missing.get(key)
-        row["to make"] += node is not None
-        row["FLOPs"] += node.weight if node else 0.0
-        row["gigabytes"] += node.size / 1e9 if node else 0.0
+        if node is not None:
+            row["to make"] += 1
+            row["FLOPs"] += node.weight
+            row["gigabytes"] += node.size / 1e9
     return rows
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4

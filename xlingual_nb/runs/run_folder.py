@@ -232,7 +232,7 @@ def renew(store: Store, spec, code: dict) -> bool:
     spec : run spec
         Describes the run: a frozen dataclass whose `stage` names what makes it.
     code : dict
-        Definitions of each stage by name, as of `stages.stage_code`.
+        {stage: {definition: digest}} today, as of `stages.stage_code`.
 
     Returns
     -------
