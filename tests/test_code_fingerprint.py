@@ -851,7 +851,7 @@ def noted(tmp_path, monkeypatch):
 
 
 def everything(module):
-    texts = {name: [tuple(p) for p in module.pieces(name)] for name in module.statements}
+    texts = {name: [tuple(p) for p in module.pieces_of(name)] for name in module.statements}
     return texts, module.imports, module.stars
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlingual_nb.runs.code_names import Marker, pieces
+from xlingual_nb.runs.code_names import Marker, normalised_pieces
 from xlingual_nb.runs.code_text import Normaliser, names_inside, unfolded
 
 
 def text_of(body: str) -> str:
     function = "def make(x, y, self):\n" + textwrap.indent(textwrap.dedent(body), "    ")
     marker = Marker("house", "", lambda name: False)
-    return pieces(ast.parse(function).body[0], marker)[0][0]
+    return normalised_pieces(ast.parse(function).body[0], marker)[0][0]
 
 
 SAME = [
@@ -52,7 +52,7 @@ def test_not_where_the_order_may_count(together, apart):
 def test_a_module_and_a_class_bind_as_they_stand():
     for before in ("a, b = 1, 2", "class A:\n    a, b = 1, 2"):
         marker = Marker("house", "", lambda name: False)
-        assert "Tuple" in str(pieces(ast.parse(before).body[0], marker))
+        assert "Tuple" in str(normalised_pieces(ast.parse(before).body[0], marker))
 
 
 VALUES = ["a", "b + 1", "seen()", "box.a", "[a, b]", "next(numbers)", "next(lazy)", "10 // c", "7"]

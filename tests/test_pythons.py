@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from xlingual_nb.runs.code_names import Marker, pieces
+from xlingual_nb.runs.code_names import Marker, normalised_pieces
 from xlingual_nb.runs.call_graph import MARK, Sources, resolve_mark
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +63,7 @@ def sample_fingerprints() -> dict[str, str]:
     fingerprints = {}
     for node in ast.parse(SAMPLE).body:
         name = getattr(node, "name", None) or node.targets[0].id
-        texts = pieces(node, Marker("sample", "", str.isupper))
+        texts = normalised_pieces(node, Marker("sample", "", str.isupper))
         fingerprints[name] = digest("\n".join(text for text, _ in texts))
     return fingerprints
 
@@ -77,7 +77,7 @@ def package_fingerprints() -> dict[str, str]:
         name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         table = sources.module(name)
         for definition in table.statements:
-            text = "\n".join(text for text, _ in table.pieces(definition))
+            text = "\n".join(text for text, _ in table.pieces_of(definition))
             meanings = {m: sorted(map(str, resolve_mark(m, sources))) for m in MARK.findall(text)}
             everything = json.dumps([text, meanings], sort_keys=True)
             fingerprints[f"{name}.{definition}"] = digest(everything)

@@ -7,9 +7,8 @@ __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignme
            'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'ConfirmNotebook',
            'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
            'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut',
-           'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
-           'notebook_values', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_',
-           'why', 'language_codes', 'probe', 'animate']
+           'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'notebook_values', 'list_', 'plan', 'run',
+           'confirm', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'language_codes', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import gc
@@ -101,14 +100,15 @@ def main(arguments: list[str] | None = None) -> None:
         By default those of the process; `--debug`, for a traceback, may stand anywhere.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    words = [a for a in arguments if a != "--debug"]
-    command = "".join(words[:1])  # "" if there is none
+    words = [argument for argument in arguments if argument != "--debug"]
+    command = words[0] if words else ""
     line = ""  # what is printed to stderr, if anything
     gc.set_threshold(10_000, 20, 50)  # an eighth of `plan` was a search for garbage among its specs
     try:
         settle(sys.stdout)
+        # not standalone: Typer raises its errors instead of printing them and exiting
         code = app(words or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
-        if code == 130:  # Ctrl-C
+        if code == 130:  # the exit code of Ctrl-C
             line = interrupted_message(command)
     except UsageError as error:
         code, line = exit_of(error)
@@ -126,31 +126,15 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 # %% ../nbs/lib/9010_cli.ipynb #514cbba7
-def known_notebooks(incomplete: str) -> list[str]:
-    """Names of experiments, for shell completion.
-
-    Parameters
-    ----------
-    incomplete : str
-        What was typed so far.
-
-    Returns
-    -------
-    list of str
-    """
+def _known_notebooks(incomplete: str) -> list[str]:
+    """Names of experiments that contain what was typed so far, for shell completion."""
     from xlingual_nb.report.notebooks import experiments
 
     return [name for name in experiments() if incomplete in name]
 
 
-def known_scales(incomplete: str) -> list[str]:
-    """Scales, for shell completion.
-
-    Parameters
-    ----------
-    incomplete : str
-        What was typed so far.
-    """
+def _known_scales(incomplete: str) -> list[str]:
+    """Scales that begin with what was typed so far, for shell completion."""
     from xlingual_nb.experiments.config import SCALES
 
     return [scale for scale in SCALES if scale.startswith(incomplete)]
@@ -158,10 +142,10 @@ def known_scales(incomplete: str) -> list[str]:
 # %% ../nbs/lib/9010_cli.ipynb #508f9986
 WHICH = "Numbers or names: 07, laboratory. None: all."
 Notebooks = Annotated[
-    list[str] | None, typer.Argument(metavar="NB...", help=WHICH, autocompletion=known_notebooks)
+    list[str] | None, typer.Argument(metavar="NB...", help=WHICH, autocompletion=_known_notebooks)
 ]
 Scale = Annotated[
-    str, typer.Option(help="smoke, laptop, gpu or paper.", autocompletion=known_scales)
+    str, typer.Option(help="smoke, laptop, gpu or paper.", autocompletion=_known_scales)
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -190,13 +174,14 @@ def notebook_values(
     store : str
         Value of `--store`; empty for none.
     sizes : Path or None
-        Value of `--sizes`.
+        Value of `--sizes`, a file with sizes of a notebook's models and texts.
     notebooks : list of str or None
+        Which notebooks the command names.
 
     Returns
     -------
     dict
-        {name: value}.
+        {name: value}, such as `{"seeds": "5", "store": "runs"}`.
 
     Raises
     ------
@@ -205,11 +190,13 @@ def notebook_values(
     """
     if sizes and not notebooks:
         raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
-    from_options = {"store": store} if store else {}
-    if sizes:
+    from_options = {}
+    if store:
+        from_options["store"] = store
+    if sizes:  # the parameter of notebooks for the user's own sizes is called `own`
         from_options["own"] = str(sizes.expanduser().absolute())
 
-    # -p scale=laptop beside --scale would leave open which of them counts
+    # -p scale=laptop beside --scale would leave open which of them counts; remedies is
     # {parameter that has an option: what to write in place of -p}
     values = assignments(parameter)
     remedies = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"}
@@ -234,7 +221,7 @@ Jobs = Annotated[int, typer.Option(help="Notebooks that run at once.")]
 Notebook = Annotated[
     str,
     typer.Argument(
-        metavar="NB", autocompletion=known_notebooks, help="A notebook whose parameters are shown."
+        metavar="NB", autocompletion=_known_notebooks, help="A notebook whose parameters are shown."
     ),
 ]
 
@@ -327,7 +314,7 @@ def run(
                 raise InputError(
                     "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
                 )
-            settings = notebook_values(parameter, store, None, None)
+            settings = notebook_values(parameter, store, sizes=None, notebooks=None)
             entries = read_batch(batch, settings, scale)
             run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
         else:
@@ -359,7 +346,7 @@ def confirm(
     from xlingual_nb.runs.executors import Inline, Processes
     from xlingual_nb.runs.store import Store
 
-    # without a notebook nothing is run: what is planned, and how far it is
+    # without a notebook nothing is run: a table of what is planned, and how far it is
     if not notebook:
         progress = progress_table(open_store(store, blank=True), corpus)
         return print_table(progress, "no claim is planned here")
@@ -438,6 +425,7 @@ def claims_(
     from xlingual_nb.api.papers import LETTERS, claims, paper_id
     from xlingual_nb.report.verdicts import VERDICTS
 
+    # `which` is a paper, a claim, or empty for all claims
     is_paper = paper_id(which) in LETTERS.values()
     frame = claims(which if is_paper else None, scale)
     if which and not is_paper:
@@ -493,12 +481,17 @@ WordsFigure = Annotated[Path | None, typer.Option(help="Also draw the words to t
 
 
 def language_codes(languages: str) -> list[str]:
-    """The codes that the option `--languages` lists; none where it is empty.
+    """The codes that the option `--languages` lists.
 
     Parameters
     ----------
     languages : str
-        As `en,es`.
+        As `en,es`; empty if the option is not given.
+
+    Returns
+    -------
+    list of str
+        `["en", "es"]`; empty where no language is given.
 
     Raises
     ------
@@ -549,24 +542,25 @@ def probe(
             "name two or more, --languages en,es"
         )
 
-    # parallel sentences and pairs of words by language, and where the sentences are from
+    # {language: parallel sentences}, {language: words of the pairs}, and the sentences' source
     texts, words, source = probe_texts(path, names, files, dictionary, sentences)
+    words = words or {}
     require(words or not figure, "--figure draws pairs of words: give them with --dictionary FILE")
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
     messages = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
     if pooling == "model":  # a sentence encoder may want a prompt before each text
         texts = {name: pooled.prepare(strings) for name, strings in texts.items()}
-        words = {name: pooled.prepare(strings) for name, strings in (words or {}).items()}
+        words = {name: pooled.prepare(strings) for name, strings in words.items()}
 
     parallel = {name: encode_text(encoder, strings, name) for name, strings in texts.items()}
-    encoded_words = {name: encode_text(encoder, x, name) for name, x in (words or {}).items()}
+    encoded_words = {name: encode_text(encoder, strings, name) for name, strings in words.items()}
 
-    # remarks stand above the numbers, and are printed before these are computed
+    # remarks stand above the numbers, and are printed before these are computed, which takes long
     messages += remarks(encoder, parallel, encoded_words or None, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
     rows = probe_rows(encoder, parallel, encoded_words or None, pooling=pooled)
-    del encoder, pooled  # to have their memory for the table's library
+    del encoder, pooled  # frees their memory before the table's library, pandas, is imported
     frame = probe_table(rows)
     if as_json:
         print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
@@ -617,7 +611,7 @@ def animate(
     from xlingual_nb.text.parallel import parallel_words
 
     require(theme in THEMES, f"--theme {theme}: choose {' or '.join(THEMES)}")
-    # {title: folder of a pretraining, or folders of its checkpoints}
+    # {title: folder of a pretraining, or the list of folders of its checkpoints}
     models = {folders[0].name: folders} if checkpoints else {f.name: f for f in folders}
     titles = title or list(models)
     require(
@@ -633,7 +627,8 @@ def animate(
         not dictionary or len(set(names)) == 2,
         f"--dictionary {dictionary}: name its two languages, as --languages en,es",
     )
-    pairs = parallel_words(names, {}, dictionary) if dictionary else None
+    no_texts = {}  # from which pairs could be taken, too
+    pairs = parallel_words(names, no_texts, dictionary) if dictionary else None
 
     models = dict(zip(titles, models.values()))
     figure = plot_emergence(models, pairs, layer, theme=theme)

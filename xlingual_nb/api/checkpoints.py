@@ -168,13 +168,16 @@ class Checkpoint:
             A row a sentence: `language`, `input` (tokens between blanks) and `targets` (the
             tokens to be predicted).
         """
+        # all sentences as one batch; a view says how the model reads a language: its token ids,
+        # positions and segment
         views = [self.encoder.view(language) for language in texts]
         encoded = [self.encode(sentences, language) for language, sentences in texts.items()]
+        longest = max(self.encoder.max_length(view) for view in views)
         dataset = mlm_batches.build_sentence_dataset(
             encoded,
             views,
             self.encoder.vocabulary,
-            max(self.encoder.max_length(v) for v in views) + 2,
+            longest + 2,  # with [CLS] and [SEP]
         )
         batch = mlm_batches.assemble_batch(dataset, range(len(dataset)))
 
@@ -316,12 +319,13 @@ def show_progress(label: str):
 
 
 def check_languages(neighbours: Mapping, texts: Mapping) -> None:
-    """Refuse neighbours that are not of the languages of the texts, in their order.
+    """Check that neighbours are given for the languages of the texts, in their order.
 
     Parameters
     ----------
     neighbours, texts : mapping
-        By language.
+        {language: words} and {language: sentences}. Neighbours are words that may replace each
+        other in pretraining (knn-replace).
 
     Raises
     ------
@@ -336,20 +340,20 @@ def check_languages(neighbours: Mapping, texts: Mapping) -> None:
 
 
 def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -> np.ndarray:
-    """Nearest neighbours of tokens in the other languages, for knn-replace (`masking="knn"`).
+    """Neighbours of tokens in the other languages, for knn-replace (`masking="knn"`).
 
     Parameters
     ----------
     neighbours : mapping
-        {language: words}: words at the same index are neighbours. Those of several tokens are
-        passed over.
+        {language: words}: words at the same index are neighbours, as in `{"en": ["house"],
+        "es": ["casa"]}`. A word of several tokens is passed over.
     tokenizer : Tokenizer
 
     Returns
     -------
     array, shape (n_languages, vocabulary, n_languages - 1, 1)
-        `PretrainingDataset.neighbours`: for each language and token one token id in each other
-        language, -1 for none.
+        For each language and token one token id in each other language, -1 for none. The last axis
+        has room for further neighbours, as of a search in word vectors.
 
     Raises
     ------
@@ -362,8 +366,9 @@ def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -
 
     vocabulary = tokenizer.get_vocab()
     n_languages = len(words)
-    table = np.full((n_languages, len(vocabulary), n_languages - 1, 1), -1, np.int64)
-    for translations in zip(*words.values()):
+    n_others = n_languages - 1
+    table = np.full((n_languages, len(vocabulary), n_others, 1), -1, np.int64)
+    for translations in zip(*words.values()):  # ("house", "casa")
         ids = [vocabulary.get(word, -1) for word in translations]
         for i, token in enumerate(ids):
             if token >= 0:
@@ -397,13 +402,15 @@ def training_job(texts, neighbours, config: PretrainingConfig, tokenizer: Tokeni
     encoded = []
     for language in spec.languages:
         corpus = Corpus(language.name, (tuple(texts[language.name]),))
-        encoded.append(model_ids(spec, language, tokenizer, None, corpus=corpus))
+        encoded.append(model_ids(spec, language, tokenizer, store=None, corpus=corpus))
+    # which tokens begin a word, to mask the subwords of a word together
+    starts = word_starts(model_tokenizer(spec, tokenizer)) if config.whole_words else None
     dataset = mlm_batches.build_sentence_dataset(
         encoded,
         language_views(spec, n_tokens),
         vocabulary_size(spec, n_tokens),
         config.max_tokens,
-        word_starts(model_tokenizer(spec, tokenizer)) if config.whole_words else None,
+        starts,
     )
     if neighbours:
         dataset = replace(dataset, neighbours=neighbour_table(neighbours, tokenizer))

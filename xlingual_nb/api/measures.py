@@ -251,7 +251,8 @@ def word_retrieval(
         f"{len(words[0])} words and {len(words[1])} translations: give one to each",
     )
 
-    # The measure takes its settings from the spec of a run; texts and words are given in memory.
+    # The measure takes its settings from the spec of a run. Texts and words are given in memory:
+    # the sources that the spec names are not read.
     spec = WordSpec(
         ExternalCheckpointSpec(str(checkpoint.folder)),
         pair,
@@ -263,9 +264,10 @@ def word_retrieval(
         scores = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
     warn_of_few_pairs(scores["usable"], scores["pairs"])
 
+    # {layer: {"mrr": 0.4, "p1": 0.3, ...}} to a row a layer
     table = pd.DataFrame(scores["layers"]).T.rename_axis("layer")
-    names = {"mrr": "mrr", "p1": "p@1", "p5": "p@5", "p10": "p@10", "chance": "chance"}
-    return table[list(names)].rename(columns=names)
+    columns = ["mrr", "p1", "p5", "p10", "chance"]
+    return table[columns].rename(columns={"p1": "p@1", "p5": "p@5", "p10": "p@10"})
 
 # %% ../../nbs/lib/9150_measures.ipynb #5d21c8b1
 def vector_table(vectors) -> torch.Tensor:
@@ -294,9 +296,11 @@ def vector_table(vectors) -> torch.Tensor:
         f"{encoder.path} is no file of word vectors: give one, or vectors from `sentence_vectors`",
     )
 
+    # vectors that were read from a file end with one of zeros, for unknown words
     table = encoder.vectors
-    last_is_unknown = encoder.tokenizer.unk_token_id == len(table) - 1 and not table[-1].any()
-    return table[:-1] if last_is_unknown else table
+    last_row = len(table) - 1
+    is_of_unknown = encoder.tokenizer.unk_token_id == last_row and not table[last_row].any()
+    return table[:last_row] if is_of_unknown else table
 
 
 def vecmap(
@@ -387,10 +391,11 @@ def language_identity(
 
     rows = {}
     for layer in layers:
+        # every other sentence to train the probe on, the rest to test it
         train = {}
         test = {}
         for language, by_layer in vectors.items():
-            of_layer = by_layer[layer].cpu().double().numpy()
+            of_layer = by_layer[layer].cpu().double().numpy()  # (sentences, width)
             train[language] = of_layer[::2]
             test[language] = of_layer[1::2]
         rows[layer] = {"accuracy": tell_apart(train, test), "chance": 1 / len(texts)}
@@ -436,6 +441,8 @@ class MeanShift:
     def decoded(self, sentences: Iterable[str], layer: int, weight: float) -> Encoded:
         """The likeliest token at every position when the shift is added at a layer.
 
+        The layers above it and the masked-LM head compute on; no token is masked.
+
         Parameters
         ----------
         sentences : iterable of str
@@ -443,7 +450,7 @@ class MeanShift:
         layer : int
             0 is the embedding layer.
         weight : float
-            Factor of the shift.
+            Factor of the shift: 0 for none, 1 for the difference of the languages' means.
 
         Returns
         -------
@@ -459,11 +466,12 @@ class MeanShift:
     def translate(
         self, sentences: Iterable[str], layer: int | None = None, weight: float = 1.0
     ) -> list[str]:
-        """What the model says at every token of sentences in the source language.
+        """The model's likeliest token for every token of sentences, shifted to the target language.
 
         Parameters
         ----------
         sentences : iterable of str
+            In the source language.
         layer : int, optional
             Where the shift is added; by default two thirds up.
         weight : float
@@ -475,8 +483,9 @@ class MeanShift:
             Tokens between blanks.
         """
         layer = upper_layer(self.checkpoint.layers) if layer is None else layer
-        name = self.checkpoint.tokenizer.convert_ids_to_tokens
-        return [" ".join(name(row)) for row in self.decoded(sentences, layer, weight)]
+        to_tokens = self.checkpoint.tokenizer.convert_ids_to_tokens
+        decoded = self.decoded(sentences, layer, weight)
+        return [" ".join(to_tokens(ids)) for ids in decoded]
 
     def evaluate(
         self,

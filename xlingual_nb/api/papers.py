@@ -57,9 +57,12 @@ def table_name(paper: str, table: str) -> str:
     -------
     str
     """
-    letter = next(letter for letter, name in LETTERS.items() if name == paper)
-    printed = re.fullmatch(r"(table|figure)(\d+.*)", table)
-    return f"{letter} {printed[1].capitalize()} {printed[2]}" if printed else f"{letter} {table}"
+    letters = {name: letter for letter, name in LETTERS.items()}
+    letter = letters[paper]
+    numbered = re.fullmatch(r"(table|figure)(\d+.*)", table)  # table2, figure3b
+    if not numbered:
+        return f"{letter} {table}"
+    return f"{letter} {numbered[1].capitalize()} {numbered[2]}"
 
 
 def table_ids(name: str) -> tuple[str, str]:
@@ -132,6 +135,7 @@ def reference_tables(scale: str, table: str = "") -> pd.DataFrame:
     DataFrame
         The tables, concatenated, with the `notebook` of each.
     """
+    # results/SCALE/NOTEBOOK/TABLE.csv
     frames = []
     for folder in sorted(path for path in scale_folder(scale).iterdir() if path.is_dir()):
         for path in result_tables.result_files(folder):
@@ -167,6 +171,7 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
     >>> claims[claims.claim == "D-inv-order"].says.iloc[0]
     'When Fake-English is read backwards, the model is hardly more multilingual than an untrained one.'
     """
+    # the claims themselves, a row each
     papers = [paper_id(paper)] if paper else ledger.papers()
     entries = []
     for name in papers:
@@ -174,13 +179,14 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
             entries.append(
                 dict(claim=c.id, paper=c.paper, where=c.where, says=c.says, whose=c.whose)
             )
-    registry = pd.DataFrame(entries)
+    frame = pd.DataFrame(entries)
 
-    # a row a corpus on which a claim was examined; columns that both have are the registry's
+    # their verdicts, a row for each text on which a claim was examined; of columns that both have,
+    # such as `paper`, the claims' stays
     judged = verdicts.read(scale_folder(scale) / "verdicts.csv")
-    shared = [column for column in registry if column != "claim"]
+    shared = [column for column in frame if column != "claim"]
     judged = judged.drop(columns=shared, errors="ignore")
-    return registry.merge(judged, on="claim", how="left")
+    return frame.merge(judged, on="claim", how="left")
 
 
 def ambiguities(paper: str | None = None) -> pd.DataFrame:
@@ -218,7 +224,7 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
     >>> xl.tables().table.head(3).tolist()
     ['K Table 1', 'K Table 2', 'K Table 3']
     """
-    # {(paper, table)}: re-run by us, and with printed numbers
+    # pairs (paper, table) of those that were re-run, and of those with printed numbers
     frame = reference_tables(scale)[["paper", "table"]].drop_duplicates()
     measured = set(frame[frame.paper != ledger.OURS].itertuples(index=False, name=None))
     papers = list(LETTERS.values())
@@ -226,16 +232,21 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
     for paper in papers:
         printed |= {(paper, table) for table in ledger.tables(paper)}
 
-    def place(pair):
-        # tables before figures, and table10 after table9
-        paper, table = pair
+    def order(paper_and_table):
+        # tables before figures; the shorter name first, so that table10 stands after table9
+        paper, table = paper_and_table
         return papers.index(paper), table.startswith("figure"), len(table), table
 
     rows = []
-    for pair in sorted(measured | printed, key=place):
-        name = table_name(*pair)
-        row = dict(table=name, paper=pair[0], printed=pair in printed, reference=pair in measured)
-        rows.append(row)
+    for paper, table in sorted(measured | printed, key=order):
+        rows.append(
+            dict(
+                table=table_name(paper, table),
+                paper=paper,
+                printed=(paper, table) in printed,
+                reference=(paper, table) in measured,
+            )
+        )
     return pd.DataFrame(rows)
 
 

@@ -61,12 +61,12 @@ def load_text(source: str, part: str = "train", **parameters) -> list[str]:
 
 
 def read_source(source: str, part: str, **parameters) -> Corpus:
-    """Load a corpus; for verses in another layout the error has the command that converts them.
+    """Load a corpus; for a file in another layout the error has the command that converts it.
 
     Parameters
     ----------
     source : str
-        As of `load_text`.
+        As of `load_text`: `micro/en`, `bible/en-bbe` or `file:PATH`.
     part : str
         train, dev or test.
     **parameters
@@ -76,10 +76,13 @@ def read_source(source: str, part: str, **parameters) -> Corpus:
     -------
     Corpus
     """
-    paths = map(sources.locate_source, sources.source_parts(source))
     with ExitStack() as stack:
-        for path in filter(None, paths):
+        for part_of_source in sources.source_parts(source):
+            path = sources.locate_source(part_of_source)
+            if path is None:  # generated, as the microworld
+                continue
             kind = "bible" if sources.is_verse_file(path) else "text"
+            # in this context, an error of reading names the layout that the file seems to have
             stack.enter_context(layout_named(path, kind, strict=True))
         return sources.load_corpus(source, part, **parameters)
 
@@ -143,15 +146,20 @@ def load_parallel_text(
 
 # %% ../../nbs/lib/9110_texts.ipynb #7ddab055
 def warn_of_few_pairs(usable: int, pairs: int, name: str = "dictionary") -> None:
-    """Warn of a dictionary of which few pairs of words are left.
+    """Warn of a dictionary with too few usable pairs of words to measure with.
 
     Parameters
     ----------
-    usable, pairs, name
-        As of `text.dictionaries.few_pairs`.
+    usable : int
+        Pairs of which both words can be looked up.
+    pairs : int
+        All pairs.
+    name : str
+        Of the dictionary, for the message.
     """
-    if line := few_pairs(usable, pairs, name):
-        warnings.warn(line, stacklevel=3)
+    message = few_pairs(usable, pairs, name)
+    if message:
+        warnings.warn(message, stacklevel=3)  # at the line that called the API
 
 
 def load_dictionary(
@@ -373,23 +381,27 @@ def frequency_corpus(sentences: Iterable[str], seed: int = 0) -> list[str]:
 
 # %% ../../nbs/lib/9110_texts.ipynb #61ebb5e8
 def on_words(transform: Callable[[Encoded], Encoded], sentences: Iterable[str]) -> list[str]:
-    """Apply a transform of token ids to words.
+    """Apply a transform of token ids, such as one that reverses each row, to words.
 
     Parameters
     ----------
     transform : callable
-        From Encoded to Encoded; every word is one token.
+        From `Encoded`, the ids of many sentences, to `Encoded`. Here each different word has an id.
     sentences : iterable of str
         Words are separated by blanks.
 
     Returns
     -------
     list of str
+        One for each row that the transform returns.
     """
+    # words to ids: ["a b", "b"] are [[0, 1], [1]]
     rows = [sentence.split() for sentence in as_sentences(sentences)]
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
-    encoded = Encoded.of([vocabulary[word] for word in row] for row in rows)
-    words = list(vocabulary)
+    words = list(dict.fromkeys(chain.from_iterable(rows)))  # without repeats, by id
+    ids = {word: i for i, word in enumerate(words)}
+    encoded = Encoded.of([ids[word] for word in row] for row in rows)
+
+    # and back
     return [" ".join(words[i] for i in row) for row in transform(encoded)]
 
 
@@ -502,7 +514,8 @@ def transform_records(
         texts.append(text)
         return text
 
-    # all at once, because a transform may look at the whole text or number its sentences
+    # take all texts out of the records and transform them at once: a transform may look at the
+    # whole text, or number its sentences
     map_text(records, collect, TEXT_COLUMNS)
     transformed = transform(texts)
     require(
@@ -510,7 +523,7 @@ def transform_records(
         f"{len(texts)} texts became {len(transformed)}: give a transform that keeps their number",
     )
 
-    # back into the records, in the order in which they were collected
+    # put them back into copies of the records, in the order in which they were taken out
     remaining = iter(transformed)
     return map_text(records, lambda text: next(remaining), TEXT_COLUMNS)
 
@@ -574,7 +587,8 @@ def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) ->
     1    en     es   0.34    0.42
     2  fake     es   0.00    0.00
     """
-    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a Checkpoint
+    # a Checkpoint has a tokenizer of transformers, and that one of the library tokenizers
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     encoded = {language: encode(backend, text) for language, text in as_texts(texts).items()}
 

@@ -23,7 +23,11 @@ from ..report import emergence, figures
 
 # %% ../../nbs/lib/9270_training_figures.ipynb #a287053c
 def _folders(checkpoints) -> dict[int, Path]:
-    """Checkpoints of one model, by step or in order."""
+    """{step: folder} of the checkpoints of one training.
+
+    `checkpoints` is the trained model or its folder, in which its snapshots are (`step-000100`), or
+    a sequence of models, whose places in it then stand for steps.
+    """
     if isinstance(checkpoints, Checkpoint):
         checkpoints = checkpoints.folder
     if isinstance(checkpoints, (str, Path)):
@@ -102,16 +106,20 @@ def _check_titles(models) -> None:
 
 
 def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
-    """The trajectory of each model; `dictionary` is one for all, or {model's title: dictionary}."""
+    """The trajectory of each model, from {title: checkpoints}.
+
+    `dictionary` is None, one for all models ({language: words}), or {title: dictionary}.
+    """
     _check_titles(models)
     dictionaries = dictionary
-    is_for_all = dictionary is None or not all(isinstance(d, Mapping) for d in dictionary.values())
-    if is_for_all:
+    is_by_title = dictionary and all(isinstance(entry, Mapping) for entry in dictionary.values())
+    if not is_by_title:
         dictionaries = dict.fromkeys(models, dictionary)
-    return [
-        word_trajectory(checkpoints, dictionaries[title], title, layer)
-        for title, checkpoints in models.items()
-    ]
+
+    trajectories = []
+    for title, checkpoints in models.items():
+        trajectories.append(word_trajectory(checkpoints, dictionaries[title], title, layer))
+    return trajectories
 
 
 def plot_emergence(

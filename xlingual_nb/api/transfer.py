@@ -10,6 +10,7 @@ __all__ = ['READERS', 'FOLDERS', 'TASKS', 'load_records', 'FineTuningConfig', 'r
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from tqdm import tqdm
@@ -147,13 +148,21 @@ class FineTuningConfig:
         )
 
 # %% ../../nbs/lib/9140_transfer.ipynb #6ac501c0
-TASKS: dict[str, tuple[Task, Callable, str]] = {
-    "nli": (NLI, FineTuningConfig.nli, "accuracy"),
-    "ner": (ner_task(), FineTuningConfig.tuning, "f1"),
-    "pos": (TUNED_POS, FineTuningConfig.tuning, "accuracy"),
-    "documents": (DOCUMENTS, FineTuningConfig.tuning, "accuracy"),
-    "parsing": (parsing_task(), FineTuningConfig.tuning, "las"),
-}  # what learns a task, its settings, and the number that it is judged by
+class _NamedTask(NamedTuple):
+    """A task of the API: how it is encoded, learnt and scored; its settings; its main score."""
+
+    task: Task
+    settings: Callable  # from a FineTuningConfig to what the task's head takes
+    criterion: str  # name of the score by which it is judged
+
+
+TASKS = {
+    "nli": _NamedTask(NLI, FineTuningConfig.nli, "accuracy"),
+    "ner": _NamedTask(ner_task(), FineTuningConfig.tuning, "f1"),
+    "pos": _NamedTask(TUNED_POS, FineTuningConfig.tuning, "accuracy"),
+    "documents": _NamedTask(DOCUMENTS, FineTuningConfig.tuning, "accuracy"),
+    "parsing": _NamedTask(parsing_task(), FineTuningConfig.tuning, "las"),
+}
 
 
 def read_records(
@@ -184,29 +193,38 @@ def read_records(
     encoder.view(language)  # refuses a language that the model does not have
     inputs = task.encode(encoder.tokenizer, list(records))
 
-    # A copy such as Fake-English has token ids of its own, and may be read backwards.
+    # A copy such as Fake-English has token ids of its own, and may be read backwards. No spec of a
+    # run tells how this model reads a language: its folder does.
     view, to_own_ids = language_view_and_reader(None, encoder, language, encoder.tokenizer)
     if view.inverted:
-        inputs = task.turn(inputs)
+        inputs = task.turn(inputs)  # reverses the words, and tags or heads with them
     texts = tuple(to_own_ids(text) for text in inputs.texts)
     return replace(inputs, texts=texts, views=(view,) * len(texts))
 
 
 def with_labels(record: dict) -> dict:
-    """A record with placeholders for missing labels, so that it can be encoded.
+    """A record with placeholders for the labels that it lacks, so that it can be encoded.
 
     Parameters
     ----------
     record : dict
+        Of a sentence pair or document, `{"premise": ..., "hypothesis": ...}`, or of tagged words or
+        a parsed sentence, `{"tokens": [...]}`.
 
     Returns
     -------
     dict
+        With `label`, or with `tags`, `heads` and `relations`; those that it has stay.
     """
     if "tokens" not in record:
         return {"label": LABELS[0]} | record
-    n = len(record["tokens"])
-    return {"tags": ["O"] * n, "heads": [0] * n, "relations": ["root"] * n} | record
+    n_words = len(record["tokens"])
+    placeholders = {
+        "tags": ["O"] * n_words,
+        "heads": [0] * n_words,
+        "relations": ["root"] * n_words,
+    }
+    return placeholders | record
 
 
 def hold_out(records: list[dict]) -> tuple[list[dict], list[dict]]:
@@ -219,7 +237,7 @@ def hold_out(records: list[dict]) -> tuple[list[dict], list[dict]]:
 
     Returns
     -------
-    tuple of list of dict
+    training, development : list of dict
         All but every tenth, and every tenth.
 
     Raises
@@ -228,7 +246,9 @@ def hold_out(records: list[dict]) -> tuple[list[dict], list[dict]]:
         If there are fewer than ten.
     """
     require(len(records) >= 10, f"{len(records)} records: give ten or more, or dev")
-    return [r for i, r in enumerate(records) if i % 10], records[::10]
+    training = [record for i, record in enumerate(records) if i % 10 != 0]
+    development = records[::10]
+    return training, development
 
 # %% ../../nbs/lib/9140_transfer.ipynb #35e1a8a8
 @dataclass(frozen=True, eq=False, repr=False)
@@ -281,13 +301,15 @@ class FineTuned:
         Returns
         -------
         inputs : Inputs
+            The encoded records, with their labels.
         answers : list
-            Of the task's head, one a record.
+            The prediction of the task's head for each record.
         """
-        task = TASKS[self.task][0]
+        task = TASKS[self.task].task
         inputs = read_records(self.checkpoint, task, records, language)
         with few_threads(self.checkpoint.encoder.width):
-            return inputs, task.head.answer(self.checkpoint.encoder, self.learnt, inputs)
+            answers = task.head.answer(self.checkpoint.encoder, self.learnt, inputs)
+        return inputs, answers
 
     def predict(self, records: Iterable[dict], language: str) -> list:
         """Predict the labels of records, which need none.
@@ -302,8 +324,10 @@ class FineTuned:
         list
             One prediction a record: a label, a list of tags, or (heads, relations) of a parse.
         """
-        answers = list(self.answer(map(with_labels, records), language)[1])
-        return [LABELS[i] for i in answers] if self.task == "nli" else answers
+        _, answers = self.answer(map(with_labels, records), language)
+        if self.task == "nli":  # whose head predicts the index of a label
+            return [LABELS[i] for i in answers]
+        return list(answers)
 
     def score(self, records: Iterable[dict], language: str) -> float:
         """Score predictions against the records' labels.
@@ -435,6 +459,7 @@ def fine_tune(
     config = config or FineTuningConfig()
     learner, settings, _ = TASKS[task]
 
+    # encode the training and the development records
     train_records = list(records)
     if dev is None:
         train_records, dev = hold_out(train_records)

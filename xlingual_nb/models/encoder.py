@@ -390,12 +390,14 @@ def embed_inputs(stack: BatchedModels, batch: StackedBatch, dropout: Dropout | N
 
 # %% ../../nbs/lib/4070_encoder.ipynb #df1743a9
 def attention_mask(rows: RowGroup, heads: int) -> torch.Tensor:
-    """Additive attention mask that keeps the sentences of a row apart.
+    """Additive attention mask that keeps the sentences of a packed row apart.
 
     Parameters
     ----------
     rows : RowGroup
+        Rows of one length, with the number of the sentence in every slot.
     heads : int
+        Attention heads, which all get the same mask.
 
     Returns
     -------

@@ -89,11 +89,12 @@ class Encoder(Protocol):
         """
 
     def max_length(self, view) -> int:
-        """Longest sentence of a view in content tokens.
+        """Most tokens of a sentence that the encoder takes in a language.
 
         Parameters
         ----------
         view : LanguageView or str
+            The language, whose positions may be limited.
 
         Returns
         -------

@@ -16,15 +16,14 @@ from .checkpoint_folders import silence_transformers
 
 # %% ../../nbs/lib/4150_tiny_checkpoint.ipynb #230cc0b6
 def tiny_vocabulary(words: int, copies: int) -> tuple[list[str], list[str]]:
-    """Vocabulary of a tiny checkpoint.
+    """Vocabulary of a tiny checkpoint, with a shifted copy for each further language.
 
     Parameters
     ----------
     words : int
         Entries, special tokens included.
     copies : int
-        How often the vocabulary stands one behind the other, each copy with more colons
-        before its words.
+        How often the vocabulary stands one behind the other; `w5` is `::w5` in the second copy.
 
     Returns
     -------

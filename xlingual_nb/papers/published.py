@@ -22,12 +22,17 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/0020_published.ipynb #d13c9764
 def folder(paper: str) -> Path:
-    """Folder of a paper's data.
+    """Folder with the published tables, the claims and the ambiguities of a paper.
 
     Parameters
     ----------
     paper : str
         Name of the paper, such as `k2020`.
+
+    Returns
+    -------
+    Path
+        `papers/k2020` of the package.
 
     Raises
     ------
@@ -41,10 +46,9 @@ def folder(paper: str) -> Path:
 
 
 def papers() -> list[str]:
-    """The papers that are in the ledger."""
-    return sorted(
-        p.parent.name for p in (Path(str(files("xlingual_nb"))) / "papers").glob("*/claims.toml")
-    )
+    """The papers that have a file of claims, by name: `["dufter2020", "k2020", ...]`."""
+    root = Path(str(files("xlingual_nb"))) / "papers"
+    return sorted(path.parent.name for path in root.glob("*/claims.toml"))
 
 # %% ../../nbs/lib/0020_published.ipynb #de4120b0
 OURS = "ours"  # stands for the paper where a result has no published counterpart
@@ -59,6 +63,11 @@ def tables(paper: str) -> list[str]:
     paper : str
         Name of the paper, such as `k2020`; a study of ours (`OURS`) has none.
 
+    Returns
+    -------
+    list of str
+        Such as `["table1", "table2", "table10", "figure3"]`.
+
     Raises
     ------
     InputError
@@ -68,7 +77,7 @@ def tables(paper: str) -> list[str]:
         return []
 
     def order(name):
-        # tables before figures, and table10 after table9
+        # tables before figures; the shorter name first, so that table10 stands after table9
         return name.startswith("figure"), len(name), name
 
     return sorted((path.stem for path in folder(paper).glob("*.csv")), key=order)
@@ -85,13 +94,18 @@ def in_print(table: str) -> str:
     Parameters
     ----------
     table : str
-        Name of the table, such as `table1`.
+        Name of the table of ours: that of the published one, alone or with a suffix.
+
+    Returns
+    -------
+    str
     """
     return table.partition("-")[0]
 
 
 @cache
 def _table(paper, table):
+    """The published table that a table of ours follows, read once in a process."""
     path = folder(paper) / f"{in_print(table)}.csv"
     if not path.is_file():
         raise InputError(
@@ -126,13 +140,14 @@ def published(paper: str, table: str) -> pd.DataFrame:
 # %% ../../nbs/lib/0020_published.ipynb #d7ebfbc2
 @cache
 def _values(paper, table):
+    """{(row, column): published number}; empty where the paper prints no such table."""
     if in_print(table) not in tables(paper):
         return {}
     return {(r.row, r.column): r.value for r in _table(paper, table).itertuples()}
 
 
 def printed_value(paper: str, table: str, row: str, column: str) -> float:
-    """The published number beside one of ours; NaN where the paper prints none.
+    """The published number to stand beside one of ours.
 
     Parameters
     ----------
@@ -144,12 +159,17 @@ def printed_value(paper: str, table: str, row: str, column: str) -> float:
         Label of the row.
     column : str
         Label of the column.
+
+    Returns
+    -------
+    float
+        NaN where the paper prints none, also for labels that it does not have.
     """
     return _values(paper, table).get((row, column), float("nan"))
 
 
 def value(paper: str, table: str, row: str, column: str) -> float:
-    """One published number, NaN where the table leaves the cell empty; checks the labels.
+    """One published number, by labels that must exist.
 
     Parameters
     ----------
@@ -161,6 +181,11 @@ def value(paper: str, table: str, row: str, column: str) -> float:
         Label of the row.
     column : str
         Label of the column.
+
+    Returns
+    -------
+    float
+        NaN where the table leaves the place empty.
 
     Raises
     ------
@@ -229,7 +254,10 @@ class Comparison:
     exact: bool = False
 
     def __post_init__(self):
-        """Refuse fields that do not go together, so that a mistyped claim is no other claim."""
+        """Refuse fields that do not go together, so that a mistyped claim is no other claim.
+
+        The fields are those of a test in a paper's `claims.toml`.
+        """
         if self.test not in TESTS:
             raise ValueError(f"test {self.test!r} is not above, below or within")
         if self.compare not in COMPARISONS:
@@ -248,10 +276,12 @@ class Comparison:
             raise ValueError("a ceiling needs minus rows and the test within")
 
         # the source language's scores stand in a column or in rows, and have a baseline
-        if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
+        n_places = len([place for place in (self.learnt_column, self.learnt_rows) if place])
+        n_wanted = 1 if self.learnt_floor else 0
+        if n_places != n_wanted:
             raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
 
-        # two columns are correlated over rows
+        # `column` and `minus_column` are correlated over the `plus` rows
         is_over_rows = len(self.plus) > 2 and self.minus_column and not self.minus
         if self.compare == "correlation" and not (is_over_rows and abs(self.margin) < 1):
             raise ValueError(
@@ -276,7 +306,8 @@ def sides(row: str) -> dict[str, str]:
     Returns
     -------
     dict[str, str]
-        Keys `source`, `target` and `setting`; empty for other labels.
+        `{"source": "enfake", "target": "es", "setting": "permutation 1.0"}` of the last example;
+        empty for other labels.
     """
     pair, *rest = row.split(" | ")
     languages = pair.split("-")
@@ -296,13 +327,15 @@ def sides(row: str) -> dict[str, str]:
 
 
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
-    """Labels of a row's baselines, filled into templates.
+    """Labels of the rows that are a row's baselines, from templates.
+
+    The template `untrained | {source} | {target}` is `untrained | en | es` for the row
+    `en-es | en | es`.
 
     Parameters
     ----------
     floors : tuple[str, ...]
-        Templates with places for `row`, `source`, `target` and `setting`, such as
-        `untrained | {source} | {target}`.
+        Templates with places for `row` (its label), `source`, `target` and `setting` (`sides`).
     row : str
         Label of the row.
 
@@ -357,6 +390,7 @@ class Claim:
 
 # %% ../../nbs/lib/0020_published.ipynb #ccdb5187
 def _frozen(entry):
+    """The fields of a TOML entry for a frozen dataclass: lists become tuples."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
 
@@ -381,7 +415,8 @@ def read_claims(path) -> list[Claim]:
     all_claims = []
     for entry in content["claim"]:
         try:
-            # what all claims of the file share, unless one says otherwise
+            # the paper and the baselines, which all claims of the file share unless one says
+            # otherwise
             fields = dict(
                 paper=content["paper"],
                 floor=tuple(content.get("floor", ())),
@@ -401,7 +436,10 @@ def read_claims(path) -> list[Claim]:
 
 @cache
 def _claims_as_of(path: Path, modified: int) -> tuple[Claim, ...]:
-    # to look a claim up is to ask for all of them, and to read a file takes a tenth of a second
+    """The claims of a file, read again only when it was modified (at another time, `modified`).
+
+    To look one up all are asked for, and to read a file takes a tenth of a second.
+    """
     return tuple(read_claims(path))
 
 
@@ -431,37 +469,46 @@ class StandIn:
     said: str = ""
 
     def printed(self, table: str, label: str) -> str:
-        """A label of ours in the paper's words.
+        """A label of ours in the paper's words: `Russian` for `Spanish`, where that stands in.
 
         Parameters
         ----------
         table : str
             Name of the table, such as `table1`.
         label : str
-            The label.
+            Of a row or column of it.
+
+        Returns
+        -------
+        str
+            The label itself in tables without stand-ins.
         """
-        for ours, theirs in self.words if table in self.tables else ():
-            label = label.replace(ours, theirs)
+        if table in self.tables:
+            for ours, theirs in self.words:
+                label = label.replace(ours, theirs)
         return label
 
 
 @cache
 def stand_in(paper: str) -> StandIn:
-    """The words of our labels that stand for words of a paper's; none where its file of claims
-    has no `stand_in`.
+    """The words of our labels that stand for words of a paper's, such as a language for another.
 
     Parameters
     ----------
     paper : str
         Name of the paper, such as `k2020`.
+
+    Returns
+    -------
+    StandIn
+        From the section `stand_in` of the paper's `claims.toml`; without words where there is none.
     """
     if paper not in papers():
         return StandIn()
-    text = tomllib.loads((folder(paper) / "claims.toml").read_text(encoding="utf-8")).get(
-        "stand_in", {}
-    )
-    words = tuple(tuple(pair) for pair in text.get("words", ()))
-    return StandIn(tuple(text.get("tables", ())), words, text.get("said", ""))
+    content = tomllib.loads((folder(paper) / "claims.toml").read_text(encoding="utf-8"))
+    section = content.get("stand_in", {})
+    words = tuple(tuple(pair) for pair in section.get("words", ()))
+    return StandIn(tuple(section.get("tables", ())), words, section.get("said", ""))
 
 # %% ../../nbs/lib/0020_published.ipynb #aafd7448
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
-from .code_names import Marker, pieces
+from .code_names import Marker, normalised_pieces
 from .code_source import Module, read_module
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #07c114ce
@@ -189,7 +189,7 @@ class LiveModule:
         """
         return name in self.statements or name in self.imports
 
-    def pieces(self, name: str) -> list[tuple[str, str]]:
+    def pieces_of(self, name: str) -> list[tuple[str, str]]:
         """The text that stands for the code of a global: equal texts are equal code.
 
         Parameters
@@ -200,8 +200,9 @@ class LiveModule:
         Returns
         -------
         list of (str, str)
-            (text, role) as of `code_names.pieces`: one for a function or a plain value, several
-            for a class, whose members count each for itself.
+            (text, role) as of `code_names.normalised_pieces`: one for a function or a plain value;
+            for a class one for its head and one for each member, where the role of a field with a
+            default is `default NAME`.
         """
         value = self.statements[name]
         if not isinstance(value, (FunctionType, type)):
@@ -210,7 +211,7 @@ class LiveModule:
             tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
         except (OSError, TypeError, SyntaxError):  # without source, as if typed into an interpreter
             return self._pieces_of_bytecode(name, value)
-        return pieces(tree.body[0], Marker(self.name, package="", knows=self.knows))
+        return normalised_pieces(tree.body[0], Marker(self.name, package="", knows=self.knows))
 
     def _text_of_compiled(self, value) -> str | None:
         """A function as the text of its bytecode, with marks for names of the module; else the
@@ -251,7 +252,7 @@ class LiveModule:
         return texts_and_roles
 
     def _text_of_value(self, name, value) -> str:
-        """A global that is no function or class as text: its type and content.
+        """A global that is no function or class as text, its type and content: `⟨builtins:int⟩ 3`.
 
         Empty for a list or dictionary, which a program may fill as it runs, unless its name is in
         capitals, as that of a constant.
@@ -276,8 +277,8 @@ def stamp(file: Path) -> tuple[int, int]:
     tuple of int
         Nanoseconds, bytes.
     """
-    about = file.stat()
-    return about.st_mtime_ns, about.st_size
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=1024)
@@ -353,10 +354,10 @@ class Sources:
         return self._seen[name]
 
     def definition_of(self, thing) -> tuple[str, str]:
-        """The module and the name under which the code of a function or class is found.
+        """Where the code of a function or class is found: its module, and a name at the top of it.
 
-        One that no file has, such as a function of a notebook, is read from memory; `module` then
-        has its live module.
+        What no file has, such as a function of a notebook, is read from memory: `module` then
+        answers with a `LiveModule`.
 
         Parameters
         ----------
@@ -365,12 +366,12 @@ class Sources:
         Returns
         -------
         tuple of str
-            (module, name at its top level): of a method its class.
+            Such as `("xlingual_nb.runs.store", "Store")` for the method `Store.path`.
         """
         name = thing.__module__
         top_level_name = thing.__qualname__.split(".")[0]  # of a method its class
         module = self.module(name)
-        if module and top_level_name in module.statements:
+        if module and top_level_name in module.statements:  # it stands in a file
             return name, top_level_name
 
         # a live module beside one that was read from a file gets a name of its own
@@ -520,7 +521,7 @@ def reached_definitions(roots, sources: Sources, specs=frozenset()) -> dict[tupl
         module_name, name = definition
         module = sources.module(module_name)
         is_spec = definition in specs
-        texts = [text for text, role in module.pieces(name) if not (is_spec and role)]
+        texts = [text for text, role in module.pieces_of(name) if not (is_spec and role)]
         definitions[definition] = "\n".join(texts)
 
         # follow the names that it uses

@@ -286,7 +286,7 @@ class Dask:
     # --- the cluster
 
     def _dashboard(self) -> str:
-        """`, dashboard http://...` to be printed; empty where it does not answer, as without bokeh."""
+        """`, dashboard http://...` for a message; empty where none answers, as without bokeh."""
         link = self._client.dashboard_link
         try:
             urlopen(link, timeout=5).close()
@@ -321,8 +321,8 @@ class Dask:
                 self._take_back(key)
 
     def _workers_of_scheduler(self) -> dict | None:
-        """{address: what dask knows of the worker}; None, and all jobs given up, where the scheduler
-        is gone.
+        """{address: what dask knows of the worker}; where the scheduler is gone, None, and all jobs
+        are given up.
         """
         if self._client.status == "running":
             with suppress(Exception):
@@ -384,6 +384,7 @@ class Dask:
 
     def _send(self, waiting: ClusterJob, address: str):
         """Have a worker run a job; when it ends, its key is put into `_ended`."""
+        # the settings of this package, which the job's process has as environment variables
         environment = {}
         for name, value in os.environ.items():
             if name.startswith("XLINGUAL_"):
@@ -601,9 +602,9 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, de
     Yields
     ------
     callable
-        `start(device)`. To be called before the first notebook: it starts a cluster where `name` asks
-        for one (`dask` without an address, or a batch system), which serves all notebooks and is
-        closed at the end.
+        `start(device)`. To be called before the first notebook: it starts a cluster where `name`
+        asks for one (`dask` without an address, or a batch system), which serves all notebooks and
+        is closed at the end.
 
     Raises
     ------

@@ -341,7 +341,7 @@ def code_with_full_names(roots: set, classes: set, sources: Sources) -> dict[str
 
     # a default counts where code refers to the class, and so may make an instance without the field
     for module, name in sorted(classes & used):
-        for text, role in sources.module(module).pieces(name):
+        for text, role in sources.module(module).pieces_of(name):
             if role.startswith("default "):
                 field = role.removeprefix("default ")
                 code[f"{label((module, name))}.{field}="] = with_full_names(text)

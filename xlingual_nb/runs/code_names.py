@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COMPREHENSIONS', 'IMPORTS', 'READS_VARIABLE_NAMES', 'origins', 'own_names', 'bindings', 'parameters_of', 'Marker',
-           'LocalNumbers', 'without_local_names', 'pieces', 'role', 'calls_field']
+           'LocalNumbers', 'without_local_names', 'normalised_pieces', 'role', 'calls_field']
 
 # %% ../../nbs/lib/1040_code_names.ipynb #5db31e97
 import ast
@@ -535,7 +535,7 @@ def without_local_names(node):
     return LocalNumbers().visit(node)
 
 
-def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
+def normalised_pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
     """The normalised text of a statement: what a fingerprint of the code is hashed from.
 
     It is the same after renaming a local variable or the function itself, editing a docstring, or

@@ -14,7 +14,7 @@ from importlib.util import cache_from_source
 from itertools import chain
 from pathlib import Path
 
-from .code_names import IMPORTS, Marker, bindings, pieces
+from .code_names import IMPORTS, Marker, bindings, normalised_pieces
 from .code_text import FUNCTIONS, QUIET, Normaliser
 from .files import write_atomic
 
@@ -182,7 +182,7 @@ class Module:
         """
         return name in self.statements or name in self.imports or bool(self.stars)
 
-    def pieces(self, name: str) -> list[tuple[str, str]]:
+    def pieces_of(self, name: str) -> list[tuple[str, str]]:
         """The normalised text of all statements that bind or change a name.
 
         Parameters
@@ -192,8 +192,9 @@ class Module:
         Returns
         -------
         list of (str, str)
-            (text, role) as of `code_names.pieces`: one for a function or a constant, several for a
-            class, whose members count each for itself.
+            (text, role) as of `code_names.normalised_pieces`: one for a function or a constant; for
+            a class one for its head and one for each member, where the role of a field with a
+            default is `default NAME`.
         """
         texts_and_roles = []
         for index in self.statements[name]:
@@ -204,7 +205,7 @@ class Module:
         """(text, role) of each piece of a top-level statement, worked out once."""
         if index not in self._pieces:
             marker = Marker(self.name, self.package, self.knows)
-            self._pieces[index] = pieces(self._body[index], marker, self.quiet)
+            self._pieces[index] = normalised_pieces(self._body[index], marker, self.quiet)
         return self._pieces[index]
 
     def to_json(self) -> dict:

@@ -196,9 +196,10 @@ class Normaliser(ast.NodeTransformer):
     def __init__(self, quiet=()):
         self.quiet = set(quiet)
         self.in_class = False
-        # within a function, for `unfolded`: variables that other code may read (`names_inside`), ...
+        # within a function, for `unfolded`: variables that other code may read (`names_inside`),
+        # and whether the visitor is in a `try` or `with`
         self.seen = None
-        self.is_guarded = False  # ... and whether the visitor is in a `try` or `with`
+        self.is_guarded = False
 
     def visit(self, node):
         """Visit a node; `in_class` tells the visitors of its children whether they are in a class.
@@ -269,7 +270,9 @@ class Normaliser(ast.NodeTransformer):
         return node
 
     def _function(self, node):
-        """Remove the annotation of the result; visit the body with `seen` of the outermost function."""
+        """Remove the annotation of the result; `seen` tells the visitors of the body which variables
+        other code may read.
+        """
         node.returns = None
         seen_before = self.seen
         if seen_before is None:  # no function around this one

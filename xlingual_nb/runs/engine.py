@@ -204,7 +204,10 @@ def _make(store, make, specs, code, keep):
 
 
 def _make_in_folders(store, make, specs, folders):
-    """Make runs in their partial folders, {run id: folder}, log how it ends, and publish them."""
+    """Make runs in their partial folders, log how it ends, and publish them.
+
+    `make` is the stage's function that computes runs, `folders` {run id: partial folder}.
+    """
     with free_space(store.root):
         for folder in folders.values():
             # runs begun together go on together, should this process be killed

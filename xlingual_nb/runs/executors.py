@@ -190,7 +190,7 @@ class Inline:
         self._jobs.append(job)
 
     def as_completed(self):
-        """Do the queued jobs, also those queued meanwhile: yield (job, Failure or None) after each."""
+        """Do the queued jobs, also those queued meanwhile; yield (job, Failure or None) for each."""
         while self._jobs:
             job = self._jobs.popleft()
             with on_device(self.device):
@@ -522,7 +522,7 @@ class Processes:
         pass
 
     def submit(self, job: Job):
-        """Queue a job, and start a thread with a process for it while there are fewer than `workers`.
+        """Queue a job, and start a process for it while there are fewer than `workers`.
 
         Parameters
         ----------

@@ -106,10 +106,12 @@ class DiskFull(InputError):
 def free_space(folder):
     """Turn errors of a full disk or a read-only folder into one line that names the fix.
 
+    Other errors pass through this context as they are.
+
     Parameters
     ----------
     folder : Path
-        In which the code inside writes.
+        Into which the code in this context writes.
 
     Raises
     ------
@@ -135,7 +137,7 @@ def free_space(folder):
         # libraries raise errors of their own for a full disk, some with nothing but a message
         message = str(error).lower()
         is_full = number in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
-        if not is_full:
+        if not is_full:  # less than a megabyte is left
             is_full = "write" in message and shutil.disk_usage(folder).free < 2**20
         if not is_full:
             raise
@@ -162,14 +164,15 @@ def start_time(pid: int) -> str | None:
     str or None
         An opaque text; None if the process has ended or is a zombie.
     """
-    # Linux: behind the name in brackets, which may hold anything, state first, start time 20th
+    # Linux: `17 (name) S 1 ...`; behind the name, which may hold anything, the state is the first
+    # field and the start time the 20th
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        stat = None
-    if stat:
-        is_dead = stat[0] in "ZX"
-        return None if is_dead else stat[19]
+        fields = None
+    if fields:
+        is_dead = fields[0] in "ZX"  # zombie, or being removed
+        return None if is_dead else fields[19]
     if os.path.exists("/proc/self/stat"):  # a system with /proc has no such process
         return None
 
@@ -180,31 +183,32 @@ def start_time(pid: int) -> str | None:
 
 # %% ../../nbs/lib/1020_files.ipynb #e0c4b9b8
 def machine() -> str:
-    """A name for the space in which process numbers are unique.
+    """A name for the space in which a process number means one process.
 
-    Host name and, on Linux, boot id and namespace of process numbers (a container has its own).
+    Host name and, on Linux, boot id and namespace of process numbers (a container has its own):
+    `host 3f0c... pid:[4026531836]`.
     """
-
-    def read_or_empty(read):
-        try:
-            return read()
-        except OSError:
-            return ""
-
-    boot = read_or_empty(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    namespace = read_or_empty(lambda: os.readlink("/proc/self/ns/pid"))
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
     return " ".join((platform.node(), boot, namespace))
 
 # %% ../../nbs/lib/1020_files.ipynb #71aabcce
 @contextmanager
 def guard(folder: Path):
-    """Let one process at a time inside; the kernel releases the lock when a process dies.
+    """Let one process at a time into this context; the kernel ends its turn when it dies.
 
-    It is held for milliseconds only.
+    For steps of milliseconds, for which others wait.
 
     Parameters
     ----------
     folder : Path
+        Contexts of one folder exclude each other.
     """
     with open(folder / ".guard", "a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -220,9 +224,9 @@ def create_once(own: Path, path: Path) -> bool:
     Parameters
     ----------
     own : Path
-        The file.
+        The file, which this process alone writes.
     path : Path
-        The name.
+        The second name, for which several processes compete.
 
     Returns
     -------
@@ -261,7 +265,8 @@ def owner_in(path: Path) -> dict:
     Returns
     -------
     dict
-        Empty if the file is missing or broken.
+        `{"machine": ..., "pid": 17, "started": ..., "name": ...}` (`machine`, `start_time`; the
+        name is drawn by each lock object); empty if the file is missing or broken.
     """
     content = load_json(path)
     return content if isinstance(content, dict) else {}
@@ -282,6 +287,7 @@ def is_gone(owner: dict) -> bool | None:
     """
     if owner.get("machine") != machine():
         return None
+    # another process may have its number by now
     return start_time(owner.get("pid", 0)) != owner.get("started")
 
 
@@ -289,7 +295,9 @@ class Lock:
     """A lock file that names a process as its owner; its time of change is the owner's heartbeat.
 
     `take` tells whether this process owns it now, `is_held` whether it still does; `release` ends
-    it.
+    it. The lock of a dead owner is taken over in two steps, so that of several processes one
+    succeeds: it creates a file, the claim, whose name has the dead owner's in it, and then renames
+    its own file to the lock.
 
     Parameters
     ----------
@@ -379,37 +387,47 @@ class Lock:
         return True
 
     def _claims(self) -> list[tuple[Path, dict]]:
-        """(file, owner) of the lock, then of each claim: the file by which a process announces that
-        it takes over the lock, or the claim before it, from a dead owner.
+        """(file, owner) of the lock, then of the claim on it, then of the claim on that, and so on.
 
-        The last owner has the right to the lock.
+        A claim is a file by which a process announces that it takes over from a dead owner; it may
+        die before it has. The last owner has the right to the lock.
         """
         chain = [(self.path, owner_in(self.path))]
-        while (claim := self._claim_on(chain[-1][1])).exists() and claim not in dict(chain):
+        while True:
+            _, last_owner = chain[-1]
+            claim = self._claim_on(last_owner)
+            files = [file for file, _ in chain]
+            if not claim.exists() or claim in files:
+                return chain
             chain.append((claim, owner_in(claim)))
-        return chain
 
     def _claim_on(self, owner: dict) -> Path:
-        """The name of the claim on what an owner leaves."""
+        """The file by which another process announces that it takes over from an owner."""
         return self.path.with_name(f".{self.path.name}.after.{owner.get('name', 'unreadable')}")
 
-    def _take_over(self, own: Path) -> bool:
-        """Take the lock from an owner that is dead; False while it is not known to be."""
-        holder, owner = self._claims()[-1]
-        return self._is_abandoned(holder, owner) and self._replace(own, owner)
+    def _take_over(self, own_file: Path) -> bool:
+        """Take the lock from an owner that is dead; False while it is not known to be.
 
-    def _replace(self, own: Path, owner: dict) -> bool:
-        """Make `own` the lock, unless another process does, or the lock is no longer `owner`'s."""
+        `own_file` names this process as the owner.
+        """
+        holder, owner = self._claims()[-1]
+        return self._is_abandoned(holder, owner) and self._replace(own_file, owner)
+
+    def _replace(self, own_file: Path, owner: dict) -> bool:
+        """Make a file the lock in place of a dead owner's, and return whether that was done.
+
+        Not if another process does, or the lock has another owner by now.
+        """
         # one process at most creates the claim on what this owner leaves
         claim = self._claim_on(owner)
-        if not create_once(own, claim):
+        if not create_once(own_file, claim):
             return False
-        claims = [path for path, _ in self._claims()]
+        claims = [file for file, _ in self._claims()]
         if claims[-1] != claim:  # the lock was released, or taken over, in the meantime
             claim.unlink(missing_ok=True)
             return False
 
-        os.rename(own, self.path)
+        os.rename(own_file, self.path)
         for done in reversed(claims[1:]):
             done.unlink(missing_ok=True)
         return True
@@ -424,7 +442,10 @@ class Lock:
             probe.unlink()
 
     def _is_abandoned(self, holder: Path, owner: dict) -> bool:
-        """Whether the owner is dead, or elsewhere and without a heartbeat for `LIMIT` seconds."""
+        """Whether the owner is dead, or elsewhere and without a heartbeat for `LIMIT` seconds.
+
+        `holder` is the file that names the owner: the lock, or a claim on it.
+        """
         gone = is_gone(owner)
         if gone is not None:
             return gone

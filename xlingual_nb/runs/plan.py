@@ -141,9 +141,9 @@ def encoder_step() -> tuple[Callable, int]:
 def calibrate(seconds: float = 0.4) -> float:
     """FLOP/s that training may reach on this machine with all its cores to itself.
 
-    The speed of one core on the best step of a small encoder, times the number of cores. Processor
-    time is measured, so that other work on the machine hardly counts. Random numbers elsewhere stay
-    as they are.
+    The speed of one core on the fastest training step of a small encoder, times the number of cores.
+    Processor time is measured, so that other work on the machine hardly counts. Random numbers
+    elsewhere stay as they are.
 
     Parameters
     ----------
@@ -175,8 +175,17 @@ def calibrate(seconds: float = 0.4) -> float:
 # %% ../../nbs/lib/1120_plan.ipynb #1120ac01
 @dataclass(frozen=True)
 class Machine:
-    """A kind of GPU: its peak in FLOP/s, the share of it that training reaches, the price of an
-    hour.
+    """A kind of GPU.
+
+    Attributes
+    ----------
+    name : str
+    peak : float
+        FLOP/s that its maker names.
+    share : float
+        Of the peak that training reaches.
+    price : float
+        Of an hour, in the currency of its table.
     """
 
     name: str
@@ -249,7 +258,7 @@ def _machine(file, name, row) -> Machine:
 
 # %% ../../nbs/lib/1120_plan.ipynb #69fb4b9d
 def ancestors_by_id(specs) -> dict[str, object]:
-    """{run id: spec} of every run that some runs need, themselves included.
+    """Every run that some runs need, directly or through others, themselves included.
 
     Parameters
     ----------
@@ -259,14 +268,17 @@ def ancestors_by_id(specs) -> dict[str, object]:
     Returns
     -------
     dict[str, object]
+        {run id: spec}.
     """
     specs_by_id = {}
 
     def visit(spec):
-        is_new = specs_by_id.setdefault(run_id(spec), spec) is spec
-        if is_new:
-            for parent in parents(spec):
-                visit(parent)
+        key = run_id(spec)
+        if key in specs_by_id:
+            return
+        specs_by_id[key] = spec
+        for parent in parents(spec):
+            visit(parent)
 
     for spec in specs:
         visit(spec)
@@ -274,12 +286,17 @@ def ancestors_by_id(specs) -> dict[str, object]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #37173408
 def code_behind(specs) -> dict[str, dict[str, str]]:
-    """Definitions of every stage behind some runs, as of `stages.stage_code`.
+    """The code of every stage that makes some runs or what they read.
 
     Parameters
     ----------
     specs : iterable of run spec
         Specs of runs.
+
+    Returns
+    -------
+    dict
+        {stage: {definition: digest}}, as of `stages.stage_code`.
     """
     return stage_code({spec.stage for spec in ancestors_by_id(specs).values()})
 
@@ -306,17 +323,19 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     missing = missing_nodes(specs, view)
     rows = {}
     for key, spec in ancestors_by_id(specs).items():
-        row = rows.setdefault(spec.stage, dict.fromkeys(COUNTS, 0))
-        state = view.state(spec)
+        nothing = dict.fromkeys(COUNTS, 0) | {"FLOPs": 0.0, "gigabytes": 0.0}
+        row = rows.setdefault(spec.stage, nothing)
         row["runs"] += 1
-        row["found"] += state == "found"
-        row["stale"] += state == "stale"
+        state = view.state(spec)
+        if state in ("found", "stale"):
+            row[state] += 1
 
         # a run that is not found need not be made where all that read it are found
         node = missing.get(key)
-        row["to make"] += node is not None
-        row["FLOPs"] += node.weight if node else 0.0
-        row["gigabytes"] += node.size / 1e9 if node else 0.0
+        if node is not None:
+            row["to make"] += 1
+            row["FLOPs"] += node.weight
+            row["gigabytes"] += node.size / 1e9
     return rows
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
@@ -361,21 +380,22 @@ def plan(specs, store: Store, speed: float | None = None) -> "pd.DataFrame":
 
 # %% ../../nbs/lib/1120_plan.ipynb #9818f089
 def flat_fields(spec, prefix: str = "") -> dict:
-    """The plain fields of a spec and of the specs inside it, under dotted names.
+    """The plain fields of a spec and of the specs inside it, under dotted names, for a table's row.
 
-    Members of a tuple of specs are numbered: `model.corpus.0.language`.
+    A field `seed` of the spec in the field `model` is `model.seed`. Members of a tuple of specs are
+    numbered: `model.corpus.0.language`.
 
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     prefix : str, optional
         Beginning of the names.
 
     Returns
     -------
     dict
-        {dotted name: value}.
+        {dotted name: value}, such as `{"model.seed": 1, "model.corpus.0.language": "en"}`.
     """
     plain_fields = {}
     for field in fields(spec):
@@ -393,7 +413,7 @@ def flat_fields(spec, prefix: str = "") -> dict:
 
 # %% ../../nbs/lib/1120_plan.ipynb #f9f308c0
 def results(specs, store: Store) -> "pd.DataFrame":
-    """Measures of the runs that have some, a row each, in order.
+    """Measures of the finished runs that have some, a row each, in order.
 
     Parameters
     ----------
@@ -405,11 +425,13 @@ def results(specs, store: Store) -> "pd.DataFrame":
     Returns
     -------
     pd.DataFrame
-        Columns run_id, fields by dotted name, and keys of measures.json.
+        Columns run_id, the spec's fields by dotted name (`model.seed`), and the keys of the run's
+        measures.json.
     """
     import pandas as pd
 
-    available = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
-    return pd.DataFrame(
-        [dict(run_id=run_id(s)) | flat_fields(s) | store.read(s) for s in available]
-    )
+    rows = []
+    for spec in specs:
+        if store.has(spec) and (store.path(spec) / "measures.json").exists():
+            rows.append({"run_id": run_id(spec)} | flat_fields(spec) | store.read(spec))
+    return pd.DataFrame(rows)

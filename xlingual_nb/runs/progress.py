@@ -63,22 +63,22 @@ class Progress:
         return self.earlier[key] + (time.monotonic() - self.began) / len(self.folders)
 
     def log(self, key: str, event: str, **info):
-        """Add a line to the log of a run.
+        """Add a line to the log of a run, such as `{"time": ..., "event": "progress", "done": 5}`.
 
         Parameters
         ----------
         key : str
             Id of the run.
         event : str
-            What happened.
+            What happened: `begin`, `resume`, `progress`, `failed` or `done`.
         **info
             Further facts.
         """
         path = self.folders[key] / "log.jsonl"
         line = json.dumps(dict(time=round(time.time(), 2), event=event, **info)) + "\n"
         # a kill may have left the last line without its end
-        is_torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-        if is_torn:
+        earlier = path.read_bytes() if path.exists() else b""
+        if earlier and not earlier.endswith(b"\n"):
             line = "\n" + line
         with open(path, "a", encoding="utf-8") as out:
             out.write(line)
@@ -90,8 +90,9 @@ class Progress:
         """
         key = run_id(spec)
         now = time.monotonic()
+        long_ago = -1e9  # before the first report
         is_last = done >= total
-        if not is_last and now - self._wrote.get(key, -1e9) < self.EVERY:
+        if not is_last and now - self._wrote.get(key, long_ago) < self.EVERY:
             return
         if not self.held(spec):
             raise LockLost(
@@ -101,22 +102,27 @@ class Progress:
         self._wrote[key] = now
         state = dict(done=done, total=total, seconds=self.seconds(key), info=info)
         write_atomic(self.folders[key] / "progress.json", json.dumps(state), durable=False)
-        if is_last or now - self._logged.get(key, -1e9) >= self.LOG:
+        if is_last or now - self._logged.get(key, long_ago) >= self.LOG:
             self._logged[key] = now
             self.log(key, "progress", done=done, total=total, **info)
 
 # %% ../../nbs/lib/1110_progress.ipynb #951ee9b5
 def human(seconds: float) -> str:
-    """Seconds as people say them.
+    """A time as people say it: `42 s`, `12 min`, `3.5 h`.
 
     Parameters
     ----------
     seconds : float
-        The time.
+
+    Returns
+    -------
+    str
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:  # an hour and a half
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 # %% ../../nbs/lib/1110_progress.ipynb #726cfc45
 class Watch:
@@ -142,22 +148,22 @@ class Watch:
         self.bars = {}  # {stage: tqdm bar}
         self._stop = threading.Event()
         self.busy = 0.0  # seconds with work under way
-        self.first = {}  # {run id: fraction done when this study began}
+        self.first = {}  # {run id: fraction done, 0 to 1, when this study began}
         self.now = {}  # {run id: fraction done at the last look}
-        self.totals = Counter(node.spec.stage for node in study.nodes.values())
+        self.info = ""  # numbers that a run has reported: `loss 2.31`
+        self.totals = Counter(node.spec.stage for node in study.nodes.values())  # runs by stage
 
     def read_fractions(self) -> dict[str, float]:
-        """Read the progress of all queued runs.
-
-        Sets `now`, the fraction done of each run, and `info`, the numbers that one reported last.
+        """Read how far all queued runs are, and set `now`, `first` and `info`.
 
         Returns
         -------
         dict
-            {stage: sum of the fractions done of its runs}.
+            {stage: sum over its runs of the fraction done}: 2.5 where two are done, and half of a
+            third.
         """
         sums = dict.fromkeys(self.totals, 0.0)
-        info = {}
+        info = {}  # of the last run that reports any numbers
         for key, node in list(self.study.nodes.items()):
             if key in self.study.done:
                 self.now[key] = 1.0
@@ -166,7 +172,8 @@ class Watch:
                 self.now[key] = state.get("done", 0) / max(state.get("total", 1), 1)
                 info = state.get("info") or info
             fraction = self.now.get(key, 0.0)
-            # what an earlier process has done says nothing of the speed of this one
+            # what an earlier process has done says nothing of the speed of this one; a run that
+            # is done at the first look was made by this one
             self.first.setdefault(key, fraction if fraction < 1 else 0.0)
             sums[node.spec.stage] += fraction
 
@@ -177,8 +184,8 @@ class Watch:
         return sums
 
     def left(self) -> float | None:
-        """Seconds left for all runs, by the speed so far; None before any has moved."""
-        lost = set(self.study.failed) | self.study.skipped
+        """Seconds left for all runs, by the speed so far; None before any has made progress."""
+        lost = set(self.study.failed) | self.study.skipped  # they will not be made
         done = 0.0  # FLOPs since this study began
         todo = 0.0
         for node in list(self.study.nodes.values()):
@@ -189,7 +196,7 @@ class Watch:
         return self.busy * todo / done if done > 0 else None
 
     def line(self) -> str:
-        """How far each stage is and what is left, for a place where no bars can be drawn."""
+        """How far each stage is, where no bars can be drawn: `pretrain 2.5/4 · 12 min left`."""
         sums = self.read_fractions()
         left = self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
@@ -199,7 +206,7 @@ class Watch:
         return " · ".join(parts)
 
     def draw(self):
-        """Bring the bars up to date."""
+        """Bring the bars up to date, one for each stage; new ones are made below the others."""
         sums = self.read_fractions()
         left = self.left()
         for stage, total in self.totals.items():

@@ -116,11 +116,11 @@ def joined(folder: Path, rank: int, size: int, device: str):
     Parameters
     ----------
     folder : Path
-        In which they meet.
+        In which they meet, by files; the same for all.
     rank, size : int
-        Number of this process and of all.
+        Number of this process, from 0, and how many they are.
     device : str
-        Of the run.
+        `cpu`, or `cuda` for a GPU for each.
 
     Yields
     ------
@@ -170,16 +170,19 @@ def raise_failure(futures: list[Future]) -> None:
 def several_ranks(size: int, device: str, call: Callable, args: tuple):
     """Start further processes that make a run together with this one, and join them.
 
+    Each process computes a share of every batch, and the shares' gradients are summed.
+
     Parameters
     ----------
     size : int
-        Number of all processes.
+        Number of all processes, this one included.
     device : str
-        Of the run.
+        `cpu`, on which they share the cores, or `cuda`: a GPU for each.
     call : callable
-        Called as `call(folder, rank, size, *args)` in each of the others, which it has to join
+        Called as `call(folder, rank, size, *args)` in each of the others; it has to join them
         (`joined`).
     args : tuple
+        Further arguments of `call`.
 
     Yields
     ------
@@ -216,10 +219,11 @@ def several_ranks(size: int, device: str, call: Callable, args: tuple):
                 try:
                     yield ranks
                 except Exception:
-                    # this one may only have lost its connection to another that failed
+                    # this one may only have lost its connection to another that failed: if so, that
+                    # one's failure is raised
                     wait(futures, timeout=2, return_when=FIRST_COMPLETED)
                     raise_failure(futures)
                     raise
         finally:
-            for worker in workers:
+            for worker in workers:  # also if they have ended
                 worker.stop()

@@ -148,17 +148,17 @@ def remote_job():
 def remote_check():
     """The function with which a worker reports what it has: host, package, store and GPUs.
 
-    An inner function, which dask sends as code. It imports all it needs itself, since a worker without
-    this package must be able to run it.
+    An inner function, which dask sends as code. It imports all it needs itself, since a worker
+    without this package must be able to run it.
     """
 
     def check(folder, token, wants_gpu):
-        """Report what this machine has, as `{"host": "node7", "version": "...", "digest": "5d41...",
-        "gpus": None, "store": ""}`.
+        """Report what this machine has.
 
-        `digest` is of the package's source files; both are None without it. `store` is empty, or says
-        what is wrong: this machine `does not see` the file `.seen-{token}` in the folder, or `may not
-        write in` it. GPUs are counted if wanted.
+        As `{"host": "node7", "version": "...", "digest": "5d41...", "gpus": None, "store": ""}`:
+        version of the package and digest of its source files, None without it; number of GPUs, if
+        wanted; and `store` is empty, or says what is wrong: this machine `does not see` the file
+        `.seen-{token}` in the folder, or `may not write in` it.
         """
         import hashlib
         import importlib.metadata

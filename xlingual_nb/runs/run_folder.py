@@ -82,7 +82,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     store : Store
         Store of runs.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     code : dict | None, optional
         {stage: {definition: digest}} today, as of `stages.stage_code`.
     keep : bool, default False
@@ -94,12 +94,12 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     Path
     """
     folder = store.partial(spec)
-    about = lineage(store, spec, code)
+    current = lineage(store, spec, code)  # today's code and inputs
     # the code and inputs with which an earlier process began the run
     begun = (load_json(folder / "begun.json") or {}).get("about")
     is_current = False
     if begun:
-        has_same_inputs = begun["inputs"] == about["inputs"]
+        has_same_inputs = begun["inputs"] == current["inputs"]
         is_current = has_same_inputs and not own_reasons(begun, spec, code or {})
 
     is_usable = is_current or (begun and keep)
@@ -111,7 +111,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
         folder.mkdir(parents=True, exist_ok=True)
         # a stale folder that is kept also keeps its record of the code that began it
         if is_current or not begun:
-            content = dict(about=about, spec=json.loads(canonical(spec)))
+            content = dict(about=current, spec=json.loads(canonical(spec)))
             write_atomic(folder / "begun.json", json.dumps(content))
     return folder
 
@@ -124,7 +124,7 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
     store : Store
         Store of runs.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     seconds : float, default 0.0
         How long the run took.
     partners : iterable of str
@@ -140,29 +140,30 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
         for inner in {file.parent for file in products(folder)}:
             sync(inner)
 
-        about = load_json(folder / "begun.json")["about"]
-        about |= dict(
+        # the manifest: the code and inputs that the run was begun with, and what came of it
+        manifest = load_json(folder / "begun.json")["about"]
+        manifest |= dict(
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             seconds=round(seconds, 3),
             platform=made_on(),
             partners=sorted(set(partners) - {run_id(spec)}),
             files=file_records(folder),
         )
-        write_manifest(folder, about)
+        write_manifest(folder, manifest)
         _install(store, spec)
 
 
-def write_manifest(folder: Path, about: dict):
+def write_manifest(folder: Path, manifest: dict):
     """Write the manifest of a run folder, atomically.
 
     Parameters
     ----------
     folder : Path
         Folder of a run.
-    about : dict
+    manifest : dict
         Manifest of a run.
     """
-    write_atomic(folder / "manifest.json", json.dumps(about, indent=1, sort_keys=True))
+    write_atomic(folder / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True))
 
 
 def _install(store: Store, spec):
@@ -198,7 +199,7 @@ def finish(store: Store, spec) -> bool:
     store : Store
         Store of runs.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Returns
     -------
@@ -210,9 +211,9 @@ def finish(store: Store, spec) -> bool:
         return False
 
     # the manifest must be of the code and inputs that the folder was begun with
-    about = load_json(folder / "manifest.json")
+    manifest = load_json(folder / "manifest.json")
     begun = load_json(folder / "begun.json")["about"]
-    if any(about.get(name) != recorded for name, recorded in begun.items()):
+    if any(manifest.get(name) != recorded for name, recorded in begun.items()):
         return False
     _install(store, spec)
     return True
@@ -229,22 +230,22 @@ def renew(store: Store, spec, code: dict) -> bool:
     store : Store
         Store of runs.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     code : dict
-        Definitions of each stage by name, as of `stages.stage_code`.
+        {stage: {definition: digest}} today, as of `stages.stage_code`.
 
     Returns
     -------
     bool
         Whether the run is up to date now; otherwise it has to be made again.
     """
-    about = load_json(store.path(spec) / "manifest.json")
-    if not store.has(spec) or own_reasons(about, spec, code):
+    manifest = load_json(store.path(spec) / "manifest.json")
+    if not store.has(spec) or own_reasons(manifest, spec, code):
         return False
     current = lineage(store, spec, code)
-    if about["inputs"] != current["inputs"]:  # fingerprints of the inputs' files
+    if manifest["inputs"] != current["inputs"]:  # fingerprints of the inputs' files
         return False
 
     with free_space(store.root):
-        write_manifest(store.path(spec), about | current)
+        write_manifest(store.path(spec), manifest | current)
     return True

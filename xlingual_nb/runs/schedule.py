@@ -268,11 +268,11 @@ def measured_speeds(specs, store: Store) -> "pd.DataFrame":
     rows = []
     for spec in ancestors_by_id(specs).values():
         cost = stage_of(spec).cost
-        about = load_json(store.path(spec) / "manifest.json") or {}
-        seconds = about.get("seconds", 0.0)
+        manifest = load_json(store.path(spec) / "manifest.json") or {}
+        seconds = manifest.get("seconds", 0.0)
         if cost is None or seconds < 1:
             continue
-        made_on = about.get("platform", {})
+        made_on = manifest.get("platform", {})
         device = made_on.get("card") or made_on.get("processor", "unknown")
         rows.append((spec.stage, device, 1, float(cost(spec).get("flops", 0.0)), seconds))
 

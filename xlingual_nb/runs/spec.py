@@ -42,31 +42,42 @@ def require_run(**fields) -> None:
         require(isinstance(value, RunSpec), f"{name}={value!r}: give the spec of a run")
 
 
-SPELLING = "spelling"  # where a field, or a class, says what run ids call it
+# where a field (in its metadata), or a class, says what run ids call it: its name when the first
+# runs were made, so that a rename changes no id
+SPELLING = "spelling"
 
 
 @lru_cache(maxsize=256)
 def _fields(kind: type) -> tuple:
-    """(name, spelling in run ids, default) of every field; MISSING, where there is no default,
-    equals no value.
+    """(name, name in run ids, default) of every field of a dataclass, such as `("seed", "seed", 0)`.
+
+    The default is MISSING, which equals no value, where there is none.
     """
     return tuple((f.name, f.metadata.get(SPELLING, f.name), f.default) for f in fields(kind))
 
 
 def class_spelling(kind: type) -> str:
-    """Name of a spec class in run ids: its stage, else the `spelling` of the class itself, else
-    its name.
+    """Name of a spec class in run ids, such as `pretrain` or `Corpus`.
 
     Parameters
     ----------
     kind : type
         A dataclass.
+
+    Returns
+    -------
+    str
+        Its stage if it describes runs, else its attribute `spelling` (an earlier name), else its
+        name.
     """
-    return getattr(kind, "stage", None) or vars(kind).get(SPELLING, kind.__name__)
+    stage = getattr(kind, "stage", None)
+    if stage:
+        return stage
+    return vars(kind).get(SPELLING, kind.__name__)  # not the spelling of a class that it inherits
 
 
 def spelled(spelling: str, default=MISSING):
-    """A dataclass field that run ids go on to call by an earlier name.
+    """A dataclass field that run ids go on to call by an earlier name, so that they do not change.
 
     Parameters
     ----------
@@ -74,13 +85,19 @@ def spelled(spelling: str, default=MISSING):
         What the field was called when the first runs were made.
     default : optional
         As in `dataclasses.field`.
+
+    Returns
+    -------
+    dataclasses.Field
     """
     return field(default=default, metadata={SPELLING: spelling})
 
 
 def _named(spec, with_defaults: bool = False) -> dict:
-    """The fields of a spec as a dict, `{"is": class, spelling: value}`: those that are not at their
-    default, or all. The spelling is the name that run ids have for a field.
+    """The fields of a spec as a dict, by their names in run ids, and the name of its class as `is`.
+
+    Fields at their default are left out, unless `with_defaults`. Values stay as they are:
+    `{"is": "pretrain", "seed": 1, "corpus": Corpus("en")}`.
     """
     values = {}
     for name, spelling, default in _fields(type(spec)):
@@ -127,7 +144,8 @@ def plain_value(value, with_defaults: bool = False):
 def _spelt(value) -> tuple[str, bool]:
     """The canonical JSON of a spec or a value of its fields, and whether the value is immutable.
 
-    The text of an immutable spec is cached in the spec (`_canonical`): it is asked for often.
+    The text of an immutable spec, which cannot change, is kept in its attribute `_canonical`: it is
+    asked for often.
     """
     if isinstance(value, (tuple, list)):
         members = [_spelt(member) for member in value]
@@ -151,18 +169,28 @@ def _spelt(value) -> tuple[str, bool]:
 
 
 def canonical(spec) -> str:
-    """The one JSON text of a spec, without blanks and with sorted names: run ids are hashed from it.
+    """The one JSON text of a spec, from which run ids are hashed.
 
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
+
+    Returns
+    -------
+    str
+        Without blanks, with sorted names and without fields at their default, such as
+        `{"is":"pretrain","seed":1}`.
     """
-    return _spelt(spec)[0]
+    text, _ = _spelt(spec)
+    return text
 
 
 def _cached(spec, name: str, make):
-    """The value of `make()`, which an immutable spec keeps as its attribute `name`."""
+    """The value of `make()`, which an immutable spec keeps as its attribute `name`.
+
+    A frozen dataclass lets no attribute be set; its dictionary can be written.
+    """
     instance_values = getattr(spec, "__dict__", {})
     if name in instance_values:
         return instance_values[name]
@@ -174,12 +202,18 @@ def _cached(spec, name: str, make):
 
 # %% ../../nbs/lib/1010_spec.ipynb #1a5ebad7
 def spec_classes(spec: type) -> list[type]:
-    """A spec class, every dataclass that its fields may hold, and theirs.
+    """A spec class, every dataclass that its fields may hold by their annotations, and theirs.
 
     Parameters
     ----------
     spec : type
         The spec class.
+
+    Returns
+    -------
+    list of type
+        `[PretrainSpec, Corpus, ...]` where `PretrainSpec` has a field `corpora: tuple[Corpus, ...]`;
+        with base classes.
     """
     classes = []
     todo = [spec]
@@ -241,14 +275,24 @@ def restore(content, spec: type, *alternatives: type):
 
 # %% ../../nbs/lib/1010_spec.ipynb #a63a409f
 def parents(spec) -> tuple:
-    """The runs that a run reads: specs with a stage among its fields, in order, without repeats.
+    """The runs that a run reads, such as the pretraining whose model it evaluates.
 
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
+
+    Returns
+    -------
+    tuple of run spec
+        The specs with a stage among its fields, in order, without repeats.
     """
-    return _cached(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
+
+    def find_parents():
+        without_repeats = dict.fromkeys(_inputs(_values(spec)))
+        return tuple(without_repeats)
+
+    return _cached(spec, "_parents", find_parents)
 
 
 def _values(spec):
@@ -257,7 +301,10 @@ def _values(spec):
 
 
 def _inputs(values):
-    """The specs of runs among values of fields, or within them in tuples and dataclasses."""
+    """The specs of runs among values of fields, or inside of tuples and dataclasses among them.
+
+    Not the specs inside of these: what a parent reads is no parent.
+    """
     for value in values:
         if hasattr(value, "stage"):
             yield value
@@ -268,22 +315,32 @@ def _inputs(values):
 
 # %% ../../nbs/lib/1010_spec.ipynb #8e5cfea5
 def _readers(spec) -> tuple:
-    """Those among a run and all that it reads, directly or not, that read files of data."""
-    own_readers = (spec,) if hasattr(spec, "source_digests") else ()
+    """Those among a run and all that it reads, directly or not, that read files of data.
 
-    def source_digests():
-        return (*own_readers, *(reader for parent in parents(spec) for reader in _readers(parent)))
+    Such a spec has a method `source_digests`.
+    """
 
-    return _cached(spec, "_readers", lambda: tuple(dict.fromkeys(source_digests())))
+    def find_readers():
+        readers = [spec] if hasattr(spec, "source_digests") else []
+        for parent in parents(spec):
+            readers += _readers(parent)
+        return tuple(dict.fromkeys(readers))  # without repeats
+
+    return _cached(spec, "_readers", find_readers)
 
 
 def source_digests(spec) -> dict[str, str]:
-    """Digests of the files that a run and its inputs read, by name.
+    """Digests of the data files that a run reads itself or through its inputs.
 
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
+
+    Returns
+    -------
+    dict
+        {name of a file: digest}; empty where no file is read.
     """
     digests = {}
     for reader in _readers(spec):
@@ -291,21 +348,23 @@ def source_digests(spec) -> dict[str, str]:
     return digests
 
 # %% ../../nbs/lib/1010_spec.ipynb #9a5194ff
-_LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
+# {id of a spec object: (the spec, its run id)} inside of `one_look`, else None
+_RUN_IDS: ContextVar[dict | None] = ContextVar("run_ids", default=None)
 
 
 @contextmanager
 def one_look():
     """In this context, the id of a spec is worked out once, and the files behind it are read once.
 
-    Outside it, they are read each time: a file may have changed.
+    Outside it, they are read each time: a file may have changed. A context inside another shares
+    what that has read.
     """
-    cache = _LOOK.get()
-    token = _LOOK.set({} if cache is None else cache)
+    cache = _RUN_IDS.get()
+    token = _RUN_IDS.set({} if cache is None else cache)
     try:
         yield
     finally:
-        _LOOK.reset(token)
+        _RUN_IDS.reset(token)
 
 
 def run_id(spec) -> str:
@@ -314,7 +373,7 @@ def run_id(spec) -> str:
     Parameters
     ----------
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
 
     Raises
     ------
@@ -322,11 +381,13 @@ def run_id(spec) -> str:
         If a source is missing.
     """
     # inside `one_look`, a spec object's id is worked out once
-    cache = _LOOK.get()
+    cache = _RUN_IDS.get()
     if cache is not None and id(spec) in cache:
-        return cache[id(spec)][1]
+        _, cached_run_id = cache[id(spec)]
+        return cached_run_id
     text = canonical(spec) + "\n" + json.dumps(source_digests(spec), sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     if cache is not None:
-        cache[id(spec)] = spec, name  # a spec that is kept keeps its `id()` from being used again
-    return name
+        # with the spec itself: Python may give the `id()` of an object that is gone to another
+        cache[id(spec)] = spec, digest
+    return digest

@@ -22,13 +22,17 @@ MEASURES = "measures.json"  # where a run leaves the numbers that it is made for
 
 
 def flat_numbers(values: dict) -> dict[str, float]:
-    """Numbers in nested dictionaries under one name each: the keys on the way, with blanks
-    between.
+    """Numbers in nested dictionaries under one name each.
 
     Parameters
     ----------
     values : dict
-        Nested dictionaries.
+        Nested dictionaries: `{"mrr": {"en": 0.5, "es": 0.4}, "n": 10}`.
+
+    Returns
+    -------
+    dict
+        By the keys on the way, with blanks between: `{"mrr en": 0.5, "mrr es": 0.4, "n": 10}`.
     """
     numbers = {}
     for key, value in values.items():
@@ -91,18 +95,18 @@ _DECLARED: dict[str, Stage] = {}
 
 
 def declare(spec: type, make: Callable, **options) -> Stage:
-    """Declare how runs of a spec class are made.
+    """Declare which function computes the runs that a spec class describes.
 
     The same class again replaces itself, as when a cell is run twice.
 
     Parameters
     ----------
     spec : type
-        The spec class; its `stage` names the kind.
+        A frozen dataclass with a `stage`, the name of the kind of runs: `pretrain`.
     make : callable
-        See `Stage`.
+        `make(specs, folders, store, progress)`, see `Stage`.
     **options
-        Other fields of `Stage`.
+        Other fields of `Stage`, such as `cost`.
 
     Returns
     -------
@@ -115,7 +119,8 @@ def declare(spec: type, make: Callable, **options) -> Stage:
     """
     stage = Stage(spec, make, **options)
     previous = _DECLARED.get(stage.name, stage).spec
-    # a script that is run is the module __main__, and its own module where workers import it
+    # a script that is run is the module __main__, and its own module where workers import it, so
+    # these two may be the same
     modules = {previous.__module__, spec.__module__}
     is_same_module = len(modules) == 1 or "__main__" in modules
     is_same_class = is_same_module and previous.__qualname__ == spec.__qualname__
@@ -129,12 +134,16 @@ def declare(spec: type, make: Callable, **options) -> Stage:
 
 # %% ../../nbs/lib/1060_stages.ipynb #ace6c394
 def stage_of(spec) -> Stage:
-    """The stage that makes the runs of a spec.
+    """The declared stage (the function that computes runs, and what is known of it) of a spec.
 
     Parameters
     ----------
     spec : run spec
-        Spec of a run.
+        Describes a run: a frozen dataclass whose `stage` names what makes it.
+
+    Returns
+    -------
+    Stage
 
     Raises
     ------
@@ -142,7 +151,8 @@ def stage_of(spec) -> Stage:
         If no module declares it.
     """
     name = getattr(spec, "stage", None)
-    # by name: a cell that is run twice defines the class anew, and subclasses share the stage
+    # classes are compared by name: a cell that is run twice defines its class anew; with base
+    # classes: subclasses share the stage
     class_names = {kind.__qualname__ for kind in type(spec).__mro__}
     is_declared = name in _DECLARED and _DECLARED[name].spec.__qualname__ in class_names
     if not is_declared:

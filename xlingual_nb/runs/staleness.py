@@ -32,7 +32,7 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     store : Store
         Store of runs.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     code : dict | None, optional
         {stage: {definition: digest}} today, as of `stages.stage_code`.
 
@@ -50,9 +50,9 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
 
     # stages further back are in the manifests of the inputs
     for parent in parents(spec):
-        about = load_json(store.path(parent) / "manifest.json") or {}
-        classes = about.get("classes", {}) | classes
-        for stage, digest in about.get("code", {}).items():
+        manifest = load_json(store.path(parent) / "manifest.json") or {}
+        classes = manifest.get("classes", {}) | classes
+        for stage, digest in manifest.get("code", {}).items():
             earlier = digests.get(stage, digest)
             # two inputs may come from different code of one stage
             digests[stage] = digest if earlier == digest else f"mixed: {earlier} {digest}"
@@ -87,8 +87,8 @@ class Reason:
 def moved_values(old, new, name: str = "") -> list[str]:
     """The fields of a spec whose value has changed since it was recorded, a phrase each.
 
-    The same spec can mean another value if a default was changed: run ids, and specs in files, leave
-    out fields that are at their default.
+    The same spec can mean another value if a default was changed: run ids, and specs in files,
+    leave out fields that are at their default.
 
     Parameters
     ----------
@@ -120,17 +120,17 @@ def moved_values(old, new, name: str = "") -> list[str]:
     return phrases
 
 
-def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
+def own_reasons(manifest: dict, spec, code: dict) -> list[Reason]:
     """Why a run is stale by itself: changes of its code and of its spec's defaults, not of its
     inputs.
 
     Parameters
     ----------
-    about : dict
+    manifest : dict
         Manifest of the run: `definitions` has the digest of each definition that made it, `spec`
         its fields with defaults.
     spec : run spec
-        A frozen dataclass with a `stage`.
+        Describes the run: a frozen dataclass whose `stage` names what makes it.
     code : dict
         {stage: {definition: digest}} today, as of `stages.stage_code`.
 
@@ -138,13 +138,13 @@ def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
     -------
     list of Reason
     """
-    if "definitions" not in about:
+    if "definitions" not in manifest:
         return [Reason("code", "it was made before manifests told which definitions made a run")]
 
     reasons = []
-    for phrase in changes(about["definitions"], code.get(spec.stage, {})):
+    for phrase in changes(manifest["definitions"], code.get(spec.stage, {})):
         reasons.append(Reason("code", phrase))
-    for phrase in moved_values(about["spec"], plain_value(spec, with_defaults=True)):
+    for phrase in moved_values(manifest["spec"], plain_value(spec, with_defaults=True)):
         reasons.append(Reason("default", phrase))
     return reasons
 
@@ -174,7 +174,7 @@ class StoreView:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class StoreView:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         """
         key = run_id(spec)
         if key not in self._reasons:
@@ -209,15 +209,15 @@ class StoreView:
 
     def _why(self, spec) -> list[Reason]:
         """Why a run is stale: what changed in itself, then in its inputs, then further back."""
-        about = load_json(self.store.path(spec) / "manifest.json") or {}
-        reasons = own_reasons(about, spec, self.code)
+        manifest = load_json(self.store.path(spec) / "manifest.json") or {}
+        reasons = own_reasons(manifest, spec, self.code)
 
         # its inputs: other files than it read, or stale themselves
         for parent in parents(spec):
             if not self.store.path(parent).exists():
                 continue
             name = f"its input {parent.stage} {run_id(parent)[:12]}"
-            if about.get("inputs", {}).get(run_id(parent)) != self._fingerprint(parent):
+            if manifest.get("inputs", {}).get(run_id(parent)) != self._fingerprint(parent):
                 reasons.append(Reason("input", f"{name} has other contents now"))
             reasons += [Reason("input", f"{name}: {reason.text}") for reason in self.why(parent)]
         if reasons:
@@ -225,7 +225,7 @@ class StoreView:
 
         # of inputs further back that are gone, or were made again since, the manifest has only the
         # digest of each stage's code
-        for stage, digest in about.get("code", {}).items():
+        for stage, digest in manifest.get("code", {}).items():
             if stage != spec.stage and digest != digest_of(self.code.get(stage, {})):
                 text = f"inputs were made by another code of stage {stage} than today's"
                 reasons.append(Reason("input", text))

@@ -264,7 +264,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
 
         Returns
         -------
@@ -280,7 +280,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         """
         return self.root / "partial" / run_id(spec)
 
@@ -290,7 +290,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         """
         return is_complete(self.path(spec))
 
@@ -302,7 +302,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         name : str
             Name of the file.
 
@@ -377,7 +377,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         wait : bool, default True
             Whether to wait while a living process holds the lock. The lock of a dead one is taken
             over (`files.Lock`).
@@ -415,7 +415,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         """
         lock = self._locks.get(run_id(spec))
         return lock is not None and lock.is_held()
@@ -427,7 +427,7 @@ class Store:
         Parameters
         ----------
         spec : run spec
-            A frozen dataclass with a `stage`.
+            Describes the run: a frozen dataclass whose `stage` names what makes it.
         """
         lock = Lock(self.root / "locks" / run_id(spec))
         return lock.describe_owner() if lock.path.exists() else ""

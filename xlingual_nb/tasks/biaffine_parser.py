@@ -187,12 +187,14 @@ class ParserHead(nn.Module):
         return [perceptron(x) for perceptron in self.small]
 
     def arc_scores(self, dependents, heads, lengths):
-        """Scores of a unit (row) as a dependent of another (column).
+        """Scores of each unit (row) as a dependent of each other unit (column); unit 0 is the root.
 
         Parameters
         ----------
         dependents, heads : Tensor, shape (B, T, size)
+            Vectors of each unit as a dependent and as a head.
         lengths : LongTensor, shape (B,)
+            Units of each sentence, the root included.
 
         Returns
         -------

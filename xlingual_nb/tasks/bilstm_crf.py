@@ -288,7 +288,7 @@ class ScalarMix(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x):
-        """The mix of all layers.
+        """One vector from those of all layers: their weighted sum.
 
         Parameters
         ----------

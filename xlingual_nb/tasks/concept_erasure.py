@@ -92,23 +92,25 @@ WAYS = (*WAYS_OUT, SHIFTED_ASIDE, WHITENED_AND_ROTATED)
 
 
 def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """Erasures of language identity, each a map of vectors that is fitted to these vectors.
+    """Ways to erase language identity from vectors, fitted to the vectors of each language.
 
     Those of `measures.language_erasure.ways_out` (a shift to the source's mean, removed directions,
-    whitening and others), a shift orthogonal to each language's own and as long, and whitening
-    with a random rotation.
+    whitening and others), and two controls: a shift as long as the language's own but orthogonal to
+    it, and whitening with a random rotation.
 
     Parameters
     ----------
     vectors : dict of ndarray, shape (n, H)
         By language.
     source : str
+        The language that the others are shifted to.
     seed : int
+        Of random directions and rotations.
 
     Returns
     -------
     dict of callable
-        By one of `WAYS`; maps a language and its rows (n, H) to rows (n, H).
+        By name, one of `WAYS`; each maps a language and its vectors (n, H) to vectors (n, H).
     """
     import torch
     from xlingual_nb.measures.mean_shift import orthogonal
@@ -116,7 +118,7 @@ def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> 
     functions = ways_out(vectors, source, seed)
     rng = np.random.default_rng(seed)
 
-    # by language, a shift as long as its way to the source but orthogonal to it, and a rotation
+    # the two controls of each language: a shift as long as that to the source, and a rotation
     aside = {}
     rotations = {}
     means = {language: X.mean(0) for language, X in vectors.items()}

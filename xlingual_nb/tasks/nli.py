@@ -106,7 +106,7 @@ declare(NliSpec, make_nli, cost=nli_cost)
 
 # %% ../../nbs/lib/6100_nli.ipynb #5c1dade9
 def fit_probe(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Train a probe, a classifier of sentence pairs on the vectors of a frozen encoder.
+    """Train a probe: a classifier of sentence pairs on the vectors of a frozen encoder.
 
     Parameters
     ----------

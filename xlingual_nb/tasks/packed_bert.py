@@ -116,12 +116,12 @@ class Rows:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def lay_out(self, values, empty, device) -> torch.Tensor:
-        """One value a token, laid out in the rows.
+        """Lay out one value a token (its id, say) in the rows, and another value in empty slots.
 
         Parameters
         ----------
         values : ndarray, shape (tokens,)
-            Text by text.
+            Of the tokens of all texts, text by text.
         empty : int
             Value of the slots without text.
         device : torch.device or str

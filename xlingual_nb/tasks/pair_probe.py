@@ -398,9 +398,9 @@ def one_epoch(network: PairNetwork, adam, frozen, labels: torch.Tensor, groups) 
     groups : list of ndarray
         Indices of the pairs of each batch.
     """
-    # both sides of the pairs are read in step, batch by batch
     premise_side, hypothesis_side = frozen
     network.train()
+    # both sides of the pairs are read in step, batch by batch
     sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
     for numbers, premise, hypothesis in sides:
         scores = network(premise, hypothesis)  # [batch, labels]

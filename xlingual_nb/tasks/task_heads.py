@@ -440,17 +440,20 @@ class SentenceHead(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x, lengths):
-        """Scores of all labels.
+        """Scores of all labels for each text, from the maximum of its vectors in each dimension.
 
         Parameters
         ----------
         x : Tensor, shape (B, T, width)
+            Vectors of each text, padded.
         lengths : LongTensor, shape (B,)
+            Vectors of each text that are no padding.
 
         Returns
         -------
         Tensor, shape (B, labels)
         """
+        # padding is never the maximum
         return self.out(self.dropout(x.masked_fill(~token_mask(x, lengths), -torch.inf).amax(1)))
 
     def loss(self, x, lengths, gold):

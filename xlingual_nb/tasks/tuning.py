@@ -389,13 +389,13 @@ def copy_all_weights(modules) -> list[dict]:
 
 
 def load_weights(modules, saved: list[dict]) -> None:
-    """Load the weights that `copy_all_weights` copied.
+    """Put copied weights (`copy_all_weights`) back into their modules.
 
     Parameters
     ----------
     modules : sequence of torch.nn.Module
     saved : list of dict
-        A state a module.
+        State dictionary of each module, in the same order.
     """
     for module, weights in zip(modules, saved):
         module.load_state_dict(weights)
