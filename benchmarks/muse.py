@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from xlingual_nb.errors import InputError, require_package, require
-from xlingual_nb.measures.retrieval import chance, rank, scores
+from xlingual_nb.measures.retrieval import chance_mrr, rank, mrr_and_precision
 from xlingual_nb.models.word_embeddings import EmbedSpec, train_gensim
 from xlingual_nb.models.pretraining import Language
 from xlingual_nb.models.vecmap import (
@@ -103,10 +103,10 @@ def asked(name: str, spaces, known: np.ndarray, gold: np.ndarray, alike: np.ndar
     for way, made in ways(spaces, known, alike).items():
         mapped = made()
         for similarity in ("csls", "cosine"):
-            found = scores(rank(mapped.first[queries], mapped.second, gold, similarity))
+            found = mrr_and_precision(rank(mapped.first[queries], mapped.second, gold, similarity))
             rows.append(told | dict(mapping=way, similarity=similarity, **found))
         print(name, way, f"P@1 {rows[-2]['p1']:.3f} by CSLS", flush=True)
-    random = dict(mrr=chance(np.bincount(gold[:, 0]), size))
+    random = dict(mrr=chance_mrr(np.bincount(gold[:, 0]), size))
     return [*rows, told | dict(mapping="random vectors", similarity="cosine", **random)]
 
 

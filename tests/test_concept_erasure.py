@@ -109,7 +109,7 @@ def test_a_spread_is_mended_by_whitening_alone_and_not_by_a_turn_after_it():
 
 
 def test_whitening_makes_second_moments_equal(monkeypatch):
-    monkeypatch.setattr(language_erasure, "SHRINK", 0.0)
+    monkeypatch.setattr(language_erasure, "SHRINKAGE", 0.0)
     rng = np.random.default_rng(0)
     known = {
         l: rng.normal(size=(300, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH)) + rng.normal(size=WIDTH)
@@ -241,7 +241,7 @@ def test_words_by_hand(store):
     )
     known, tests = ({n: read(pair[i])[0] for n, pair in zip(NAMES, spec.tests)} for i in (0, 1))
     assert found["as it is identity"] == pytest.approx(
-        language_erasure.tell_apart(known, tests), abs=0.02
+        language_erasure.identification_accuracy(known, tests), abs=0.02
     )
 
 

@@ -20,8 +20,8 @@ from xlingual_nb.measures.contextual_words import Finder
 from xlingual_nb.measures.word_retrieval import (
     WordFloorsSpec,
     WordSpec,
-    floors_of,
-    strings,
+    retrieval_bounds,
+    spelling_baseline,
     exclude_queries,
 )
 from xlingual_nb.models.external import ExternalCheckpointSpec
@@ -225,7 +225,7 @@ def test_a_hidden_rotation_is_found_from_the_other_half(rotated):
     space, pairs = rotated
     toy, odd = SimpleNamespace(stage="toy"), Dictionary("micro", "odd")
     asked = WordSpec(toy, ("en", "es"), (None, None), odd, context="alone")
-    values = floors_of(WordFloorsSpec(asked), space, pairs[1::2], pairs[::2], (None, None))
+    values = retrieval_bounds(WordFloorsSpec(asked), space, pairs[1::2], pairs[::2], (None, None))
     assert values["mapped"]["mrr"] == pytest.approx(1, abs=1e-6) and values["learnt"] == 20
     assert values["strings"]["mrr"] == pytest.approx(values["strings"]["chance"])
 
@@ -235,12 +235,12 @@ def test_spelling_alone_against_counting_by_hand():
     wrong Spanish word.
     """
     english, spanish = ["sol", "red", "bee", "sky"], ["Sol", "rojo", "red", "cielo"]
-    from xlingual_nb.measures.retrieval import rank, reciprocal
+    from xlingual_nb.measures.retrieval import rank, reciprocal_rank
 
-    tables, places = strings(
+    tables, places = spelling_baseline(
         [Finder(english), Finder(spanish)], np.repeat(np.arange(4)[:, None], 2, 1)
     )
-    found = reciprocal(rank(*tables, places))
+    found = reciprocal_rank(rank(*tables, places))
     anywhere = np.mean([1, 1 / 2, 1 / 3, 1 / 4])
     assert found.tolist() == pytest.approx([1, np.mean([1 / 2, 1 / 3, 1 / 4]), anywhere, anywhere])
 
@@ -275,7 +275,7 @@ def test_first_by_chance_is_what_random_tables_find():
     """P@1 of words with one to three translations each, among as many candidates, over many random
     tables.
     """
-    from xlingual_nb.measures.retrieval import rank, scores
+    from xlingual_nb.measures.retrieval import rank, mrr_and_precision
 
     gold, dice = (
         np.array([[0, 0], [0, 1], [0, 2], [1, 3], [2, 4], [2, 0]]),
@@ -283,7 +283,7 @@ def test_first_by_chance_is_what_random_tables_find():
     )
 
     def found():
-        return scores(
+        return mrr_and_precision(
             rank(torch.randn(3, 8, generator=dice), torch.randn(5, 8, generator=dice), gold)
         )["p1"]
 

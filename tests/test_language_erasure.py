@@ -13,14 +13,14 @@ from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import language_erasure
 from xlingual_nb.measures.language_erasure import (
-    WAYS_OUT,
+    ERASURES,
     IdentityClassesSpec,
     IdentitySpec,
-    classes_of,
+    word_class_masks,
     covariance,
-    tell_apart,
-    ways_out,
-    without,
+    identification_accuracy,
+    fit_erasures,
+    project_out,
 )
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.pretraining import Language, PretrainSpec
@@ -57,8 +57,8 @@ def rows(seed, languages=3, n=200, width=5):
 @given(st.integers(0, 10_000), st.integers(2, 4))
 def test_every_way_leaves_means_alike_where_it_says_so(seed, languages):
     known = rows(seed, languages)
-    ways = ways_out(known, "0")
-    assert (*ways,) == WAYS_OUT
+    ways = fit_erasures(known, "0")
+    assert (*ways,) == ERASURES
     for name in ("shifted", "centred", "directions removed", "whitened"):
         means = np.stack([ways[name](l, X).mean(0) for l, X in known.items()])
         assert np.ptp(means, axis=0).max() < 1e-8, name
@@ -77,26 +77,26 @@ def test_every_way_leaves_means_alike_where_it_says_so(seed, languages):
 
 def test_directions_are_the_differences_of_means_and_nothing_else():
     known = rows(3, 3)
-    axes = language_erasure.between_means(np.stack([X.mean(0) for X in known.values()]))
+    axes = language_erasure.mean_difference_axes(np.stack([X.mean(0) for X in known.values()]))
     assert axes.shape == (2, 5) and axes @ axes.T == pytest.approx(np.eye(2))
-    assert without(known["0"].mean(0) - known["2"].mean(0), axes) == pytest.approx(
+    assert project_out(known["0"].mean(0) - known["2"].mean(0), axes) == pytest.approx(
         np.zeros(5), abs=1e-9
     )
     across = np.linalg.svd(axes)[2][2:]
-    assert without(known["1"], axes) @ across.T == pytest.approx(known["1"] @ across.T)
+    assert project_out(known["1"], axes) @ across.T == pytest.approx(known["1"] @ across.T)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_classifiers_are_scikit_learn_s(monkeypatch, seed):
-    monkeypatch.setattr(language_erasure, "SHRINK", 0.0)
+    monkeypatch.setattr(language_erasure, "SHRINKAGE", 0.0)
     known, asked = rows(seed), {l: X[:150] + 1 for l, X in rows(seed).items()}
     X, y = np.concatenate([*known.values()]), np.repeat(np.arange(3), 200)
     Z, z = np.concatenate([*asked.values()]), np.repeat(np.arange(3), 150)
     linear = LinearDiscriminantAnalysis(solver="lsqr").fit(X, y).score(Z, z)
     quadratic = QuadraticDiscriminantAnalysis().fit(X, y).score(Z, z)
-    assert tell_apart(known, asked) == pytest.approx(linear, abs=0.005) and tell_apart(
-        known, asked, spreads=True
-    ) == pytest.approx(quadratic, abs=0.005)
+    assert identification_accuracy(known, asked) == pytest.approx(
+        linear, abs=0.005
+    ) and identification_accuracy(known, asked, spreads=True) == pytest.approx(quadratic, abs=0.005)
 
 
 def test_a_language_that_is_a_mean_and_one_that_is_a_spread():
@@ -106,21 +106,21 @@ def test_a_language_that_is_a_mean_and_one_that_is_a_spread():
         {"en": same[:200], "xx": same[:200] + 9},
         {"en": same[200:], "xx": same[200:] + 9},
     )
-    out = ways_out(known, "en")["centred"]
+    out = fit_erasures(known, "en")["centred"]
     moved = [{l: out(l, X) for l, X in side.items()} for side in (known, asked)]
     assert (
-        tell_apart(known, asked) == 1
-        and tell_apart(*moved) == tell_apart(*moved, spreads=True) == 0.5
+        identification_accuracy(known, asked) == 1
+        and identification_accuracy(*moved) == identification_accuracy(*moved, spreads=True) == 0.5
     )
     wide = [{"en": X["en"], "xx": 3 * X["en"]} for X in (known, asked)]
-    out = ways_out(wide[0], "en")
+    out = fit_erasures(wide[0], "en")
     centred, white = (
         [{l: out[name](l, X) for l, X in side.items()} for side in wide]
         for name in ("centred", "whitened")
     )
     assert (
-        tell_apart(*centred, spreads=True) > 0.9
-        and abs(tell_apart(*white, spreads=True) - 0.5) < 0.1
+        identification_accuracy(*centred, spreads=True) > 0.9
+        and abs(identification_accuracy(*white, spreads=True) - 0.5) < 0.1
     )
 
 
@@ -169,7 +169,9 @@ def test_a_run_by_hand(store):
     )
     assert found["chance"] == pytest.approx(1 / 3)
     known = {n: X[:30] for n, X in sentences.items()}
-    assert found["layer 1 as it is identity"] == pytest.approx(tell_apart(known, tests), abs=0.02)
+    assert found["layer 1 as it is identity"] == pytest.approx(
+        identification_accuracy(known, tests), abs=0.02
+    )
     types = {n: {} for n in NAMES}
     for n, speech in speeches.items():
         for word, vector in zip(speech.words, np.concatenate(each[n])):
@@ -245,7 +247,7 @@ def test_word_classes_by_hand(store):
     spec = IdentityClassesSpec(replace(ASKED, layers=(1,)))
     run([spec], store, Inline(), progress=False)
     found, whole = read_measures(store.path(spec)), read_measures(store.path(ASKED))
-    for way in WAYS_OUT:
+    for way in ERASURES:
         parts = {
             name: (found[f"layer 1 {way} es {name}"], found[f"pairs es {name}"])
             for name in ("Open", "Closed")
@@ -271,7 +273,10 @@ def test_word_classes_by_hand(store):
         for n, text in texts.items()
     ]
     pairs, _ = language_erasure.word_pairs(TEXTS[:2], sides)
-    back, classes = {i: w for w, i in table.items()}, classes_of(TEXTS[0], sides[0], pairs[:, 0])
+    back, classes = (
+        {i: w for w, i in table.items()},
+        word_class_masks(TEXTS[0], sides[0], pairs[:, 0]),
+    )
     sure = [len({*counts[back[a]]}) == 1 for a in pairs[:, 0].tolist()]
     nouns = [counts[back[a]][0] == "NOUN" for a in pairs[:, 0].tolist()]
     assert (

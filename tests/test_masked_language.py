@@ -16,9 +16,9 @@ from xlingual_nb.measures.masked_language import (
     MaskedLanguageSpec,
     decode_masked,
     nearest_words,
-    share_of_other,
+    share_of_target_only,
 )
-from xlingual_nb.measures.perplexity import choose_tokens
+from xlingual_nb.measures.perplexity import choose_masked_tokens
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -29,13 +29,13 @@ SIZES = shift_study_config("smoke", "micro")
 
 
 def test_strings_of_both_languages_count_for_neither():
-    assert share_of_other(np.array([5, 6, 7, 5]), np.array([6, 7]), np.array([5, 6])) == 0.5
+    assert share_of_target_only(np.array([5, 6, 7, 5]), np.array([6, 7]), np.array([5, 6])) == 0.5
 
 
 def test_masked_tokens_are_decoded_and_not_read(tmp_path):
     encoder = load_checkpoint(tiny_checkpoint(tmp_path))
     text = corpus(30, seed=3)
-    is_masked = choose_tokens(len(text.ids), 0.3, 7)
+    is_masked = choose_masked_tokens(len(text.ids), 0.3, 7)
     decoded = decode_masked(encoder, text, "any", seed=7, rate=0.3)
     assert len(decoded) == is_masked.sum()
     others = Encoded(np.where(is_masked, 5, text.ids).astype(np.int32), text.starts)

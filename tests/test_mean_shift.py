@@ -246,7 +246,7 @@ def test_what_cannot_be_shifted_is_one_line(bert, tmp_path):
 @given(st.integers(0, 10**6), st.integers(2, 60))
 def test_a_floor_stands_at_right_angles(seed, width):
     vector = torch.from_numpy(np.random.default_rng(seed).normal(size=width)).float()
-    other = mean_shift.orthogonal(vector, seed)
+    other = mean_shift.random_orthogonal(vector, seed)
     assert float(other @ vector) == pytest.approx(0, abs=1e-3) and float(
         other.norm()
     ) == pytest.approx(float(vector.norm()), rel=1e-4)
@@ -262,7 +262,7 @@ def test_convert_rate_is_the_equation(said, source, target):
         sum(y in target - source for y in said),
         len(said) - sum(y in source & target for y in said),
     )
-    found = mean_shift.origins(said, sorted(source), sorted(target))
+    found = mean_shift.token_origins(said, sorted(source), sorted(target))
     assert found["converted"] == (
         pytest.approx(top / bottom) if bottom else pytest.approx(np.nan, nan_ok=True)
     )

@@ -12,7 +12,7 @@ from test_measures_embeddings import DEVICES, FAMILIES, corpus
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.perplexity import (
-    choose_tokens,
+    choose_masked_tokens,
     masked_nll,
     masked_perplexity,
     nll_of_masked_sentences,
@@ -28,7 +28,7 @@ def test_the_librarys_loss_one_sentence_at_a_time(family, device, tmp_path):
         load_checkpoint(tiny_checkpoint(tmp_path, config=FAMILIES[family]), device),
         corpus(30, seed=3),
     )
-    chosen, total = choose_tokens(len(text.ids), seed=7), 0.0
+    chosen, total = choose_masked_tokens(len(text.ids), seed=7), 0.0
     for i, sentence in enumerate(text):
         asked = chosen[text.starts[i] : text.starts[i + 1]]
         if not asked.any():
@@ -87,15 +87,15 @@ def test_known_beforehand(tmp_path):
 
 
 def test_masks_are_fair_coins_that_depend_on_the_seed_alone():
-    chosen = choose_tokens(100_000, seed=1)
+    chosen = choose_masked_tokens(100_000, seed=1)
     assert binomtest(int(chosen.sum()), 100_000, 0.15).pvalue > 1e-4 and np.array_equal(
-        chosen, choose_tokens(100_000, seed=1)
+        chosen, choose_masked_tokens(100_000, seed=1)
     )
     assert (
         abs(np.corrcoef(chosen[1:], chosen[:-1])[0, 1]) < 0.015
-        and abs(np.corrcoef(chosen, choose_tokens(100_000, seed=2))[0, 1]) < 0.015
+        and abs(np.corrcoef(chosen, choose_masked_tokens(100_000, seed=2))[0, 1]) < 0.015
     )
-    assert choose_tokens(5, rate=1).all() and not choose_tokens(0).size
+    assert choose_masked_tokens(5, rate=1).all() and not choose_masked_tokens(0).size
 
 
 def test_numbers_do_not_depend_on_the_batch_budget(pair):

@@ -15,8 +15,15 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import hidden_states
 from xlingual_nb.measures.contextual_words import Finder, word_means
 from xlingual_nb.measures.probe import encode_text
-from xlingual_nb.measures.retrieval import TIES, chance, rank, reciprocal, scores, within_rank
-from xlingual_nb.measures.word_retrieval import WordSpec, check_met, make_words
+from xlingual_nb.measures.retrieval import (
+    TIES,
+    chance_mrr,
+    rank,
+    reciprocal_rank,
+    mrr_and_precision,
+    within_rank,
+)
+from xlingual_nb.measures.word_retrieval import WordSpec, check_words_occur, make_words
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
@@ -103,7 +110,7 @@ def test_ranks_by_loops_whatever_the_block(seed, whole, similarity, size, ties):
     Q, C, gold = case(seed, m=7, whole=whole)
     S = cosines(Q, C) if similarity == "cosine" else csls(Q, C, 3) / 2
     found, expected = rank(Q, C, gold, similarity, k=3, size=size), ranks_by_loops(S, gold, ties)
-    assert reciprocal(found, ties) == pytest.approx(
+    assert reciprocal_rank(found, ties) == pytest.approx(
         [np.mean([1 / r for r in rs]) for rs in expected]
     )
     for k in (1, 2, 5):
@@ -120,19 +127,23 @@ def test_precision_is_that_of_muse(seed):
         np.diff(np.sort(cosines(Q, C))).min() > 1e-5
     )  # MUSE knows no ties, of which rounding makes some
     nearest = np.argsort(-cosines(Q, C), axis=1)
-    found = scores(rank(Q, C, gold))
+    found = mrr_and_precision(rank(Q, C, gold))
     for k in (1, 5, 10):
         right = [bool({j for a, j in gold if a == i} & set(nearest[i, :k])) for i in range(len(Q))]
         assert found[f"p{k}"] == pytest.approx(np.mean(right))
-    assert scores(rank(Q, C, gold), missed=20)["p5"] == pytest.approx(found["p5"] / 2)
+    assert mrr_and_precision(rank(Q, C, gold), missed=20)["p5"] == pytest.approx(found["p5"] / 2)
 
 
 def test_chance_is_what_random_vectors_get():
     rng, right, got = np.random.default_rng(0), [1, 2, 3] * 10, []
     gold = [(i, j) for i, g in enumerate(right) for j in range(g)]
     for _ in range(150):
-        got.append(scores(rank(rng.normal(size=(30, 50)), rng.normal(size=(25, 50)), gold))["mrr"])
-    assert np.mean(got) == pytest.approx(chance(right, 25), abs=4 * np.std(got) / 150**0.5)
+        got.append(
+            mrr_and_precision(rank(rng.normal(size=(30, 50)), rng.normal(size=(25, 50)), gold))[
+                "mrr"
+            ]
+        )
+    assert np.mean(got) == pytest.approx(chance_mrr(right, 25), abs=4 * np.std(got) / 150**0.5)
 
 
 def test_what_cannot_be_ranked_is_refused():
@@ -354,7 +365,9 @@ def test_static_vectors_enter_by_the_same_door(wanted, tmp_path):
     known = [pair for pair in pairs if "[UNK]" not in encoder.tokenizer.tokenize(" ".join(pair))]
     words = [sorted(set(side)) for side in zip(*known)]
     gold = [(words[0].index(a), words[1].index(b)) for a, b in known]
-    expected = scores(rank(*(np.array([vector(w) for w in side]) for side in words), gold))
+    expected = mrr_and_precision(
+        rank(*(np.array([vector(w) for w in side]) for side in words), gold)
+    )
     assert found["usable"] == len(known) > 50 and [*found["layers"]] == ["0"]
     assert found["mrr_forward"] == pytest.approx(expected["mrr"], abs=1e-3)
 
@@ -432,8 +445,8 @@ def test_a_pair_is_met_if_both_of_its_words_are_however_they_are_spelt(tmp_path)
 
     def check(pairs, spelling):
         (tmp_path / "d.txt").write_text(pairs, encoding="utf-8")
-        check_met(Dictionary(f"file:{tmp_path}/d.txt"), ("en", "es"), texts, spelling, 0)
-        check_met.cache_clear()
+        check_words_occur(Dictionary(f"file:{tmp_path}/d.txt"), ("en", "es"), texts, spelling, 0)
+        check_words_occur.cache_clear()
 
     check("the la\nice-cream helado\n", "lower")
     with pytest.raises(InputError, match=r"of no pair of 1 .* \(en: none of its words\): give"):

@@ -47,7 +47,7 @@ def test_links_of_one_word_to_many_count_where_they_have_an_order(links):
         for c, d in links:
             if a < c and b != d:
                 turned, counted = turned + (b > d), counted + 1
-    found = order.turned_round(links)
+    found = order.reversed_share(links)
     assert np.isnan(found) if not counted else found == pytest.approx(turned / counted)
 
 

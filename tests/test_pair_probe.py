@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec, known_vectors
+from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec, supervision_vectors
 from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.word_embeddings import EmbedSpec
@@ -398,7 +398,7 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     known = slice(5, 5 + V // 2)
     monkeypatch.setattr(
         nli,
-        "known_vectors",
+        "supervision_vectors",
         lambda floors, encoder, store: (encoder.vectors[:V][known], encoder.vectors[V:][known]),
     )
     words = WordFloorsSpec(
@@ -425,7 +425,7 @@ def test_what_is_learnt_from_is_what_the_floors_of_retrieval_learn_from(tmp_path
     floors, store = WordFloorsSpec(words), Store(tmp_path)
     mapped = replace(asked(MODELS["static"], pool="mean"), mapped=(floors,))
     run([floors, mapped], store, progress=False)
-    ours, theirs = known_vectors(floors, load_encoder(store.path(MODELS["static"])), store)
+    ours, theirs = supervision_vectors(floors, load_encoder(store.path(MODELS["static"])), store)
     assert len(ours) == len(theirs) == store.read(floors)["learnt"] > 10
     table = load_encoder(store.path(MODELS["static"])).vectors
     size = len(table) // 2

@@ -26,7 +26,7 @@ from xlingual_nb.models.pretraining import Language, PretrainSpec, token_ids, la
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store, check_runs, list_runs
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
-from xlingual_nb.measures.embeddings import fit
+from xlingual_nb.measures.embeddings import check_and_truncate
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.mlm_batches import (
     CLS,
@@ -704,7 +704,7 @@ def measuring_view(checkpoint, texts, name, i):
     """(ids, positions, types) of the unpadded input in which measures feed sentence `i`, defaults
     as BERT fills them in.
     """
-    fitted, _ = fit(checkpoint, texts, name)
+    fitted, _ = check_and_truncate(checkpoint, texts, name)
     inputs, rows = model_inputs(checkpoint, fitted, np.array([i]), name)
     n = inputs["input_ids"].shape[1]
     assert inputs["attention_mask"].all() and rows.tolist() == list(range(1, n - 1))

@@ -13,8 +13,14 @@ from transformers import AutoModelForMaskedLM
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.multilinguality import FitSpec, dev_ids, read_fit, unigram_nll
-from xlingual_nb.measures.contextual_words import Finder, Found, in_slices, word_means
+from xlingual_nb.measures.multilinguality import FitSpec, fit_inputs, read_fit
+from xlingual_nb.measures.perplexity import unigram_nll
+from xlingual_nb.measures.contextual_words import (
+    Finder,
+    LocatedWords,
+    slice_long_sentences,
+    word_means,
+)
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.mlm_batches import (
     MASKS,
@@ -283,12 +289,12 @@ def test_the_unigram_is_the_frequencies_of_the_text():
 
 
 def test_fit_is_asked_on_inputs_as_in_training(store, tokenizer):
-    made = dev_ids(FitSpec(spec(), DEV), tokenizer, store)
+    made = fit_inputs(FitSpec(spec(), DEV), tokenizer, store)
     assert list(made) == ["en", "es"] and made["es"].lengths.max() == 10
     for name, dev in zip(made, DEV):
         said = tokenizers.encode(tokenizer, read_corpus(store.path(dev)).sentences)
         assert made[name].ids.tolist() == said.ids.tolist()
-    sentences = dev_ids(FitSpec(spec(64, inputs="sentences"), DEV), tokenizer, store)
+    sentences = fit_inputs(FitSpec(spec(64, inputs="sentences"), DEV), tokenizer, store)
     assert len(sentences["en"]) == 30
 
 
@@ -307,7 +313,7 @@ def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity(store, toke
     size = tokenizer.get_vocab_size()
     pooled = [
         np.array(unigram_nll(text))
-        for text in dev_ids(FitSpec(spec(), DEV), tokenizer, store).values()
+        for text in fit_inputs(FitSpec(spec(), DEV), tokenizer, store).values()
     ]
     unigram = math.exp(np.sum(pooled, 0)[0] / np.sum(pooled, 0)[1])
     assert told["perplexity"] == pytest.approx(size, rel=1e-4) and told["unigram"] == pytest.approx(
@@ -342,7 +348,7 @@ def test_words_in_slices_are_those_that_no_cut_divides(sentences, most, data):
             if data.draw(st.booleans()):
                 words.append((number := number + 1, i, at, at + size))
     text = Encoded.of(np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1]))
-    found = in_slices(Found(text, np.array(words, np.int64).reshape(-1, 4)), most)
+    found = slice_long_sentences(LocatedWords(text, np.array(words, np.int64).reshape(-1, 4)), most)
     assert (
         found.text.ids.tolist() == text.ids.tolist() and found.text.lengths.max(initial=0) <= most
     )

@@ -14,7 +14,7 @@ import torch
 from xlingual_nb import load_text, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import mean_shift, shift_translation
-from xlingual_nb.measures.shift_translation import ShiftSpec, said_twice
+from xlingual_nb.measures.shift_translation import ShiftSpec, sentences_and_references
 from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
@@ -89,7 +89,7 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
     run([spec], store, Inline(), progress=False)
     encoder, (en, es) = load_checkpoint(store.path(spec)), speeches()
     sides = both(encoder, [en.texts(), es.texts()])
-    found = shift_translation.gold_of(WANTED.texts, sides)
+    found = shift_translation.gold_translations(WANTED.texts, sides)
     starts, wanted, at, pieces = (
         sides[0].text.starts,
         {},
@@ -121,13 +121,13 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
 def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     encoder = encoder_of(store)
     sides = both(encoder, [speech.texts() for speech in speeches()])
-    gold, ids = shift_translation.gold_of(WANTED.texts, sides), sides[0].text.ids
+    gold, ids = shift_translation.gold_translations(WANTED.texts, sides), sides[0].text.ids
     perfect, copied = ids.copy(), np.arange(len(ids)) % 3 == 0
     perfect[gold.positions] = gold.ids
-    assert {*shift_translation.accuracy_of(perfect, gold, copied, copied).values()} == {1.0}
-    assert {*shift_translation.accuracy_of(ids, gold, copied, copied).values()} == {0.0}
+    assert {*shift_translation.gold_accuracy(perfect, gold, copied, copied).values()} == {1.0}
+    assert {*shift_translation.gold_accuracy(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
-    half = shift_translation.accuracy_of(perfect, gold, copied, ~copied)
+    half = shift_translation.gold_accuracy(perfect, gold, copied, ~copied)
     assert half["gold of copied"] == half["gold open of copied"] == 1 and half[
         "gold"
     ] == pytest.approx(copied[gold.positions].mean())
@@ -142,17 +142,17 @@ def test_to_say_unknown_is_no_translation(store):
     word = str(speeches()[1].words[0])
     half = shift_translation.read_side(encoder, [f"{word} ŋŋ", f"ŋŋ {word}"], (view, None))
     assert (half.text.ids == encoder.tokenizer.unk_token_id).sum() == 2
-    assert shift_translation.bleu(WANTED, encoder, half.text.ids, [half, half]) == 50
-    assert shift_translation.commonest(WANTED, encoder, [half, half], None)["bleu"] == 50
+    assert shift_translation.translation_bleu(WANTED, encoder, half.text.ids, [half, half]) == 50
+    assert shift_translation.majority_baseline(WANTED, encoder, [half, half], None)["bleu"] == 50
     none = shift_translation.read_side(encoder, ["ŋŋ"], (view, None))
-    assert shift_translation.commonest(WANTED, encoder, [none, none], None)["bleu"] == 0
+    assert shift_translation.majority_baseline(WANTED, encoder, [none, none], None)["bleu"] == 0
 
 
 def test_the_commonest_word_by_counting(store):
     encoder = encoder_of(store)
     sides = both(encoder, [speech.texts() for speech in speeches()])
-    gold = shift_translation.gold_of(WANTED.texts, sides)
-    found = shift_translation.commonest(WANTED, encoder, sides, gold)
+    gold = shift_translation.gold_translations(WANTED.texts, sides)
+    found = shift_translation.majority_baseline(WANTED, encoder, sides, gold)
     en, es = speeches()
     common = max(set(es.words), key=es.words.count)
     matched = sum(
@@ -195,7 +195,7 @@ def test_a_sentence_as_it_turns_has_the_concept_of_each_word(store):
     turned = shifted_sentence(WANTED, store, layer=1).set_index("what")
     assert list(turned.index) == ["en", "α 0", "α 1", "α 40", "es, reference"]
     source, reference = turned.loc["en"], turned.loc["es, reference"]
-    assert source.sentence == " ".join(said_twice(WANTED, store)[0][0].split())
+    assert source.sentence == " ".join(sentences_and_references(WANTED, store)[0][0].split())
     known = word_glosses(told("en"))
     assert source.gloss.split() == [known[word] for word in source.sentence.split()]
     content = {gloss for gloss in source.gloss.split() if gloss.startswith(("noun", "verb"))}
@@ -274,26 +274,26 @@ def test_a_number_of_the_run_by_hand(store):
 def test_along_says_what_is_added(store):
     encoder, said = encoder_of(store), [speech.texts() for speech in speeches()]
     texts = [(side, (LanguageView(n), None)) for side, n in zip(said, ("en", "es"))]
-    plain = shift_translation.directions(WANTED, encoder, texts)
+    plain = shift_translation.shift_directions(WANTED, encoder, texts)
     means = [mean_shift.language_means(encoder, side, "en") for side in said]
     assert all(torch.allclose(plain[l], means[1][l] - means[0][l]) for l in range(3))
-    floor = shift_translation.directions(replace(WANTED, along="orthogonal"), encoder, texts)
+    floor = shift_translation.shift_directions(replace(WANTED, along="orthogonal"), encoder, texts)
     assert all(
         abs(float(floor[l] @ plain[l])) < 1e-4 * float(plain[l].norm()) ** 2 + 1e-7
         for l in range(3)
     )
-    few = shift_translation.directions(replace(WANTED, estimated=5), encoder, texts)
+    few = shift_translation.shift_directions(replace(WANTED, estimated=5), encoder, texts)
     first = mean_shift.mean_difference_shift(
         *(mean_shift.language_means(encoder, side[:5], "en") for side in said)
     )
     assert all(torch.allclose(few[l], first[l]) for l in range(3)) and not torch.allclose(
         few[1], plain[1]
     )
-    alike = shift_translation.directions(replace(WANTED, mean_of="sentences"), encoder, texts)
+    alike = shift_translation.shift_directions(replace(WANTED, mean_of="sentences"), encoder, texts)
     assert alike.keys() == plain.keys() and not torch.allclose(alike[1], plain[1])
     third = replace(WANTED, along="other", other=("fr", told("fr")))
     run([told("fr")], store, Inline(), progress=False)
-    (_, _), (sentences, _) = shift_translation.texts_of(third, encoder, store, said)
+    (_, _), (sentences, _) = shift_translation.texts_of_means(third, encoder, store, said)
     assert sentences == microworld.annotated_corpus("fr", "dev", 60).texts()
 
 

@@ -248,10 +248,10 @@ def test_snapshots_lie_at_their_percent_of_the_way(store):
     assert tensors(folder / "step-000000") == tensors(untrained) and tensors(
         folder / "step-000012"
     ) == tensors(folder)
-    assert [multilinguality.snapshot(folder, p) for p in (None, 0, 50, 100)] == [(folder, 12)] + [
-        (folder / f"step-{n:06d}", n) for n in (0, 6, 12)
-    ]
-    assert multilinguality.snapshot(untrained, None) == (untrained, 0)
+    assert [multilinguality.snapshot_folder(folder, p) for p in (None, 0, 50, 100)] == [
+        (folder, 12)
+    ] + [(folder / f"step-{n:06d}", n) for n in (0, 6, 12)]
+    assert multilinguality.snapshot_folder(untrained, None) == (untrained, 0)
     measures = (
         *(MeasureSpec(trained, DEV, percent) for percent in (0, None, 100)),
         MeasureSpec(spec(epochs=0, seed=5), DEV),

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.embeddings import fit
+from xlingual_nb.measures.embeddings import check_and_truncate
 from xlingual_nb.models import checkpoints, encoders
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import FineTuning, LanguageView, LinearTagging, Shape, Training
@@ -133,7 +133,7 @@ def test_what_is_too_long_loses_its_last_words_in_either_direction(tiny, lengths
         ]
         assert all(row.tolist() == whole.tolist()[: len(row)] for row, whole in zip(wanted, side))
     for side, one, view in zip(sides, read, views):
-        kept, _ = fit(tiny, one, view)
+        kept, _ = check_and_truncate(tiny, one, view)
         assert [row.tolist() for row in kept] == [
             row.tolist()[:9][:: -1 if view.inverted else 1] for row in side
         ]

@@ -119,13 +119,13 @@ def test_scores_are_those_of_the_definition(seed, n):
     some = np.isin(
         pairs[:, 0], rng.permutation(n)[: max(1, n // 2)]
     )  # a class is one of first words
-    found = wc.by_class(
+    found = wc.mrr_by_class(
         WORDS, (first, second), pairs, {"Noun": some, "Verb": np.zeros(len(some), bool)}
     )
     assert set(found) == ({"Noun"} if some.any() else set())
     if not some.any():
         return
-    for among in wc.AMONG:
+    for among in wc.CANDIDATE_SETS:
         ways = [
             by_definition(*each, turned, some, among == "own")
             for each, turned in (((first, second), pairs), ((second, first), pairs[:, ::-1]))
@@ -140,19 +140,19 @@ def test_fewer_candidates_are_easier_to_guess_among():
     """
     tables = [torch.randn(6, 8, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
     pairs, some = np.repeat(np.arange(6)[:, None], 2, 1), np.arange(6) < 2
-    found = wc.by_class(WORDS, tables, pairs, {"Noun": some})["Noun"]
+    found = wc.mrr_by_class(WORDS, tables, pairs, {"Noun": some})["Noun"]
     assert found["all"]["chance"] == pytest.approx(sum(1 / k for k in range(1, 7)) / 6)
     assert found["own"]["chance"] == pytest.approx((1 + 1 / 2) / 2)
 
 
 def test_all_words_in_one_class_score_as_the_retrieval_does():
-    from xlingual_nb.measures.word_retrieval import both_ways
+    from xlingual_nb.measures.word_retrieval import retrieve_both_ways
 
     tables = [torch.randn(30, 8, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
     pairs, every = np.stack([np.arange(30), np.arange(30)[::-1]], 1), np.ones(30, bool)
-    whole = both_ways(WORDS, tables, pairs, every)
-    found = wc.by_class(WORDS, tables, pairs, {"Open": every})["Open"]
-    for among in wc.AMONG:
+    whole = retrieve_both_ways(WORDS, tables, pairs, every)
+    found = wc.mrr_by_class(WORDS, tables, pairs, {"Open": every})["Open"]
+    for among in wc.CANDIDATE_SETS:
         assert found[among] == pytest.approx({k: whole[k] for k in ("mrr", "chance")})
 
 
@@ -186,7 +186,7 @@ def test_a_rotation_by_known_pairs_finds_a_planted_one(monkeypatch, learnt, leas
     sides = [
         (Finder(words), WordVectors({0: side}, np.ones(60), 0)) for side in (table, table @ turn)
     ]
-    monkeypatch.setattr(wc, "vectors_of", lambda *given: sides)
+    monkeypatch.setattr(wc, "dictionary_vectors", lambda *given: sides)
     spec = wc.WordClassesSpec(
         replace(WORDS, dictionary=Dictionary("micro", "odd")), (TAGS,), learnt
     )

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from .texts import as_texts, train_tokenizer, warn_of_few_pairs
 from ..errors import require
 from ..measures import probe as probing, remarks
-from ..measures.embeddings import fit
+from ..measures.embeddings import check_and_truncate
 from ..models import mlm_batches, training
 from ..models.checkpoints import model_inputs
 from ..models.configs import MASKING
@@ -137,7 +137,7 @@ class Checkpoint:
         list of str
             One a sentence: its tokens, separated by blanks.
         """
-        ids, _ = fit(self.encoder, self.encode(sentences, language), language)
+        ids, _ = check_and_truncate(self.encoder, self.encode(sentences, language), language)
         rows = []
         for i in range(len(ids)):
             inputs, _ = model_inputs(self.encoder, ids, [i], language)
@@ -509,7 +509,7 @@ def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: 
     """
     encoder = checkpoint.encoder
     unknown = remarks.unknown_shares(encoder, parallel, what)
-    messages = [unknown, remarks.cut_short(encoder, parallel)]
+    messages = [unknown, remarks.truncation_remark(encoder, parallel)]
     if unknown and what == "tokens":
         messages.append(remarks.unknown_sentences(encoder, parallel))
 

@@ -27,10 +27,10 @@ from ..errors import require
 from ..measures import embeddings, perplexity
 from ..measures import mean_shift as shifts
 from ..measures import probe as probing
-from ..measures.embeddings import fit
-from ..measures.language_erasure import tell_apart
+from ..measures.embeddings import check_and_truncate
+from ..measures.language_erasure import identification_accuracy
 from ..measures.retrieval import upper_layer
-from ..measures.word_retrieval import WordSpec, compare
+from ..measures.word_retrieval import WordSpec, score_word_retrieval
 from ..models.external import ExternalCheckpointSpec
 from ..models import vecmap as mapping
 from ..text.sources import CorpusSpec
@@ -261,7 +261,7 @@ def word_retrieval(
     )
     sentences = list(as_texts(texts).values())
     with few_threads(checkpoint.encoder.width):
-        scores = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
+        scores = score_word_retrieval(spec, checkpoint.encoder, list(zip(*words)), sentences)
     warn_of_few_pairs(scores["usable"], scores["pairs"])
 
     # {layer: {"mrr": 0.4, "p1": 0.3, ...}} to a row a layer
@@ -398,7 +398,7 @@ def language_identity(
             of_layer = by_layer[layer].cpu().double().numpy()  # (sentences, width)
             train[language] = of_layer[::2]
             test[language] = of_layer[1::2]
-        rows[layer] = {"accuracy": tell_apart(train, test), "chance": 1 / len(texts)}
+        rows[layer] = {"accuracy": identification_accuracy(train, test), "chance": 1 / len(texts)}
     return pd.DataFrame(rows).T.rename_axis("layer")
 
 # %% ../../nbs/lib/9150_measures.ipynb #f7fd7bae
@@ -458,7 +458,9 @@ class MeanShift:
             Token ids.
         """
         encoder = self.checkpoint.encoder
-        ids, _ = fit(encoder, self.checkpoint.encode(sentences, self.source), self.source)
+        ids, _ = check_and_truncate(
+            encoder, self.checkpoint.encode(sentences, self.source), self.source
+        )
         vector = weight * self.vectors[layer]
         with few_threads(encoder.width):
             return Encoded(shifts.decode(encoder, ids, self.source, layer, vector), ids.starts)

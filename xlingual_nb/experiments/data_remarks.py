@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..measures.dictionary_words import WordSpec, looked_at
+from ..measures.dictionary_words import WordSpec, evenly_spaced_sentences
 from ..measures.word_retrieval import find_numbers
 from ..runs.spec import parents
 from xlingual_nb.text.dictionaries import (
@@ -186,7 +186,7 @@ def coverage_finding(
     """
     pairs = dictionary_pairs(dictionary, pair, texts)
     corpora = [apply_text_transforms(text.transforms, load_spec(text)) for text in texts]
-    sentences = [looked_at(corpus, maximum) for corpus in corpora]
+    sentences = [evenly_spaced_sentences(corpus, maximum) for corpus in corpora]
 
     # a pair is usable if each word is in the text of its language
     first_words, second_words = [set(" ".join(side).split()) for side in sentences]

@@ -24,7 +24,7 @@ from xlingual_nb.experiments.liu2020_shifts import (
 )
 from .study import TableEntry, mean_of_metrics
 from .study_data import corpus_spec
-from ..measures.language_erasure import WAYS_OUT, IdentityClassesSpec, IdentitySpec
+from ..measures.language_erasure import ERASURES, IdentityClassesSpec, IdentitySpec
 from ..measures.word_classes import CLASSES
 from ..models.configs import LinearTagging
 from ..tasks.concept_erasure import WAYS, TakenOutSpec
@@ -165,7 +165,7 @@ def identity_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     untrained = untrained_spec(spec)
 
     table_entries = []
-    for erasure in WAYS_OUT:
+    for erasure in ERASURES:
         table_entries += identity_rows(sizes, erasure, spec, erasure)
         table_entries += identity_rows(sizes, f"untrained, {erasure}", untrained, erasure)
 
@@ -173,7 +173,7 @@ def identity_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     # run measures it
     chance = []
     for entry in table_entries:
-        if entry.row == WAYS_OUT[0] and "Language id" in entry.column:
+        if entry.row == ERASURES[0] and "Language id" in entry.column:
             chance.append(replace(entry, row=CHANCE, metric="chance"))
     return table_entries + chance
 
@@ -270,7 +270,7 @@ def word_class_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     untrained = untrained_spec(spec)
 
     table_entries = []
-    for erasure in WAYS_OUT:
+    for erasure in ERASURES:
         table_entries += word_class_rows(sizes, erasure, spec, erasure)
         table_entries += word_class_rows(sizes, f"untrained, {erasure}", untrained, erasure)
     return table_entries

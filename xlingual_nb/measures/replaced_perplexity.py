@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ..errors import require
-from .embeddings import batches, default_budget, fit
+from .embeddings import batches, default_budget, check_and_truncate
 from xlingual_nb.measures.multilinguality import (
     MeasureSpec,
     compared_languages,
@@ -24,7 +24,7 @@ from xlingual_nb.measures.multilinguality import (
     measuring_cost,
     training_ids,
 )
-from .perplexity import choose_tokens
+from .perplexity import choose_masked_tokens
 from ..models.configs import MASKING, Masking
 from ..models.encoders import Encoder
 from ..models.mlm_batches import sample_neighbours
@@ -125,10 +125,10 @@ def replace_tokens(
     is_chosen : ndarray of bool, shape (tokens,)
         Tokens that the model is to predict, those that stay among them.
     """
-    is_chosen = choose_tokens(len(text.ids), masking.rate, seed)
+    is_chosen = choose_masked_tokens(len(text.ids), masking.rate, seed)
     chosen = text.ids[is_chosen].astype(np.int64)
 
-    # a generator of its own: `choose_tokens` has taken the first draws of this seed
+    # a generator of its own: `choose_masked_tokens` has taken the first draws of this seed
     rng = np.random.default_rng((seed, 1))
     # one uniform draw a token decides: mask below `mask`, then neighbours, random from the top
     u = rng.random(len(chosen))
@@ -225,7 +225,7 @@ def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dic
         for number, language in enumerate(languages):
             view = find_language_view(trained, tokenizer.get_vocab_size(), language)
             # the text with some tokens replaced, in the language's own ids
-            text, _ = fit(encoder, ids_of[language], view)
+            text, _ = check_and_truncate(encoder, ids_of[language], view)
             mask = encoder.mask + encoder.view(view).special_offset
             inputs, is_chosen = replace_tokens(
                 text, MASKING[spec.masking], mask, encoder.vocabulary, number, neighbours

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['argmax_alignment', 'alignment_scores', 'alignment_f1', 'pad_vectors', 'align_corpus', 'identity_gold', 'hits',
-           'precision_at_1', 'upper_layer', 'translation_ids', 'portions', 'sentence_measures', 'multilinguality']
+           'precision_at_1', 'upper_layer', 'translation_ids', 'states_by_portion', 'sentence_measures',
+           'multilinguality']
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #344de335
 import numpy as np
@@ -26,13 +27,13 @@ from xlingual_nb.measures.ranks import (  # noqa: F401, importable from here too
     SIMILARITIES,
     rank,
     TIES,
-    first_right,
-    over_ties,
-    reciprocal,
+    first_right_distribution,
+    gain_over_ties,
+    reciprocal_rank,
     within_rank,
-    PLACES,
-    chance,
-    scores,
+    RANK_CUTOFFS,
+    chance_mrr,
+    mrr_and_precision,
 )
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #605ef212
@@ -134,6 +135,7 @@ def pad_vectors(vectors, starts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
     n = torch.from_numpy(np.diff(starts)[numbers])
     column = torch.arange(int(n.max()))
     real = column[None, :] < n[:, None]
+    # padding takes any row that exists: `real` says that it does not count
     rows = (torch.from_numpy(starts[numbers])[:, None] + column).clamp(max=len(vectors) - 1)
     return normalize(vectors[rows.to(vectors.device)], dim=2), real.to(vectors.device)
 
@@ -172,7 +174,7 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
 
     budget = budget or 2 ** (16 if E.device.type == "cpu" else 22)
     # a sentence pair costs a square as long as its longer side
-    cost = np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2
+    cost = np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2  # for `batches`
 
     edges = [np.empty((0, 3), np.int64)]
     for batch in batches(cost, budget):
@@ -199,20 +201,22 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #6cbd4d01
 def identity_gold(lengths, inverted=False) -> np.ndarray:
-    """Gold edges of sentences that correspond token by token.
+    """Gold word alignment of sentences with copies of themselves: token i to token i, or in reverse.
 
     Parameters
     ----------
     lengths : array-like of int, shape (sentences,)
+        Number of tokens of each sentence.
     inverted : bool
-        Token i is aligned to the i-th from the end, not to the i-th.
+        Whether the copy is read backwards, so that token i is aligned to the i-th from the end.
 
     Returns
     -------
     ndarray, shape (tokens, 3)
-        Sentence and the two tokens.
+        Sentence, and position of the token in the sentence and in its copy.
     """
     n = np.asarray(lengths, np.int64)
+    # position of each token within its sentence
     i = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
     return np.stack(
         [np.repeat(np.arange(len(n)), n), i, np.repeat(n, n) - 1 - i if inverted else i], 1
@@ -277,7 +281,7 @@ def precision_at_1(A, B, chunk=1024) -> float:
     Parameters
     ----------
     A, B : array-like, shape (m, H)
-        Parallel rows.
+        Vectors of which row i of one translates row i of the other.
     chunk : int
         Queries compared at a time.
 
@@ -344,13 +348,14 @@ def translation_ids(encoder: Encoder, views, words=None) -> np.ndarray:
     return np.stack([words, words + shift], 1)
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #3c478c43
-def portions(encoder: Encoder, texts, views, layers, size=2048):
-    """Token vectors of parallel text, some sentences at a time.
+def states_by_portion(encoder: Encoder, texts, views, layers, size=2048):
+    """Token vectors of parallel text, a portion of the sentences at a time.
 
     Parameters
     ----------
     encoder : Encoder
     texts : pair of Encoded
+        Sentence i of one translates sentence i of the other.
     views : pair of LanguageView or str
     layers : iterable of int
     size : int
@@ -361,7 +366,7 @@ def portions(encoder: Encoder, texts, views, layers, size=2048):
     start : int
         First sentence of the portion.
     first, second : States
-        Of its sentences in each language.
+        Token vectors by layer, of the portion in each language.
     """
     first, second = texts
     first_view, second_view = views
@@ -415,7 +420,9 @@ def sentence_measures(
     truncated = 0
 
     # token vectors of a whole corpus do not fit into memory: each portion is aligned as it is read
-    for start, a_states, b_states in portions(encoder, (first, second), views, layers, portion):
+    for start, a_states, b_states in states_by_portion(
+        encoder, (first, second), views, layers, portion
+    ):
         truncated += a_states.truncated + b_states.truncated
         lengths.append(np.stack([np.diff(a_states.starts), np.diff(b_states.starts)]))
         for layer in layers:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import require
 from .embeddings import sentence_vectors
-from .multilinguality import snapshot
+from .multilinguality import snapshot_folder
 from .retrieval import hits, translation_ids
 from ..models.configs import step_flops
 from ..models.encoders import Encoder, load_encoder
@@ -322,8 +322,9 @@ def _project(trajectory: Trajectory, axes: np.ndarray) -> Projection:
 
 
 def project_languages(trajectory: Trajectory) -> Projection:
-    """Words in a plane that shows languages apart: the line between their means, and the
-    direction in which words spread most within their language, both of the last checkpoint.
+    """Words in a plane that separates the languages. Its first axis is the line between their means,
+    its second the direction in which words spread most within their language, both of the last
+    checkpoint.
 
     Parameters
     ----------
@@ -337,6 +338,7 @@ def project_languages(trajectory: Trajectory) -> Projection:
     means = last.mean(1)
     shift = means[1] - means[0]
     shift = shift / max(np.linalg.norm(shift), 1e-12)
+    # deviations from the mean of the language, without their part along the first axis
     within = (last - means[:, None]).reshape(-1, last.shape[-1])
     within = within - np.outer(within @ shift, shift)
     return _project(trajectory, np.column_stack([shift, _principal_axes(within, 1)]))
@@ -403,7 +405,7 @@ def pretraining_checkpoints(spec: PretrainSpec, store) -> dict[int, Path]:
         By step.
     """
     path = store.path(spec)
-    snapshots = [snapshot(path, percent) for percent in (*sorted(spec.snapshots), None)]
+    snapshots = [snapshot_folder(path, percent) for percent in (*sorted(spec.snapshots), None)]
     return {step: folder for folder, step in snapshots}
 
 
@@ -422,7 +424,7 @@ def make_translations(specs, folders, store, progress):
         Called with (spec, done, total).
     """
     for spec, folder in zip(specs, folders):
-        path, step = snapshot(store.path(spec.checkpoint), spec.percent)
+        path, step = snapshot_folder(store.path(spec.checkpoint), spec.percent)
         words = load_trajectory({step: path}, layer=spec.layer)
 
         # mean-centring removes what all words of a language have in common
@@ -448,6 +450,7 @@ def translation_cost(spec: TranslationSpec) -> dict:
     dict
         `flops`, and `bytes` on disk.
     """
+    # words of both languages, each read as [CLS] word [SEP]; a forward pass is a third of a step
     words = 2 * spec.checkpoint.tokenizer.size
     return {"flops": step_flops(spec.checkpoint.shape, words, 3.0 * words) / 3, "bytes": 1000}
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..measures.statistics import LEAST
+from ..measures.statistics import ROUNDING_SHARE
 from ..runs.files import guard, write_atomic
 from ..papers.published import in_print, printed_value, published, stand_in, tables
 
@@ -523,7 +523,7 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
         entries = entries.groupby(["column", "table", "row"]).value.agg(["var", "count", "mean"])
 
         # without rows of a single seed, or whose seeds differ by rounding alone
-        rounding = (LEAST * entries["mean"].abs()) ** 2
+        rounding = (ROUNDING_SHARE * entries["mean"].abs()) ** 2
         entries = entries[(entries["count"] > 1) & (entries["var"] > rounding)]
 
         # unbiased estimate of log σ²: E[log s²] = log σ² + digamma(df / 2) - log(df / 2)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import require
-from ..measures.embeddings import batches, fit, hidden_states
+from ..measures.embeddings import batches, check_and_truncate, hidden_states
 from ..models.configs import SCHEMES, Tagging
 from ..models.encoders import Encoder
 from xlingual_nb.tasks.metrics import (
@@ -248,7 +248,7 @@ def first_subword_vectors(
     InputError
         For unknown ids or layers, sentences without tokens, and words outside their sentence.
     """
-    fit(encoder, pieces, view)
+    check_and_truncate(encoder, pieces, view)
     _check_firsts(pieces, firsts)
     layer = encoder.depth if layer is None else layer
     layers = list(range(1, layer + 1)) if mix else [layer]

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import require
-from ..measures.language_erasure import WAYS_OUT, tell_apart, ways_out
+from ..measures.language_erasure import ERASURES, identification_accuracy, fit_erasures
 from ..models.external import model_size
 from ..models.configs import LinearTagging, step_flops
 from ..models.pretraining_specs import check_layers_exist
@@ -88,13 +88,13 @@ class TakenOutSpec:
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #1ed53ea7
 SHIFTED_ASIDE, WHITENED_AND_ROTATED = "shifted aside", "whitened and turned"
-WAYS = (*WAYS_OUT, SHIFTED_ASIDE, WHITENED_AND_ROTATED)
+WAYS = (*ERASURES, SHIFTED_ASIDE, WHITENED_AND_ROTATED)
 
 
 def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
     """Ways to erase language identity from vectors, fitted to the vectors of each language.
 
-    Those of `measures.language_erasure.ways_out` (a shift to the source's mean, removed directions,
+    Those of `measures.language_erasure.fit_language_erasures` (a shift to the source's mean, removed directions,
     whitening and others), and two controls: a shift as long as the language's own but orthogonal to
     it, and whitening with a random rotation.
 
@@ -113,9 +113,9 @@ def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> 
         By name, one of `WAYS`; each maps a language and its vectors (n, H) to vectors (n, H).
     """
     import torch
-    from xlingual_nb.measures.mean_shift import orthogonal
+    from xlingual_nb.measures.mean_shift import random_orthogonal
 
-    functions = ways_out(vectors, source, seed)
+    functions = fit_erasures(vectors, source, seed)
     rng = np.random.default_rng(seed)
 
     # the two controls of each language: a shift as long as that to the source, and a rotation
@@ -124,7 +124,7 @@ def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> 
     means = {language: X.mean(0) for language, X in vectors.items()}
     for language, mean in means.items():
         way_to_source = torch.from_numpy(means[source] - mean)
-        aside[language] = orthogonal(way_to_source, seed).numpy()
+        aside[language] = random_orthogonal(way_to_source, seed).numpy()
         rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]  # [H, H]
 
     def shift_aside(language, X):
@@ -317,8 +317,8 @@ def score_erasures(
         erased_evaluation = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in evaluation.items()}
         scores[name] = {
             "score": score_head(out, train, tests, settings),
-            "identity": tell_apart(erased_development, erased_evaluation),
-            "spread": tell_apart(erased_development, erased_evaluation, spreads=True),
+            "identity": identification_accuracy(erased_development, erased_evaluation),
+            "spread": identification_accuracy(erased_development, erased_evaluation, spreads=True),
         }
     return scores
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..errors import require
-from ..measures.word_retrieval import WordFloorsSpec, known_vectors
+from ..measures.word_retrieval import WordFloorsSpec, supervision_vectors
 from ..models.configs import MAX_CACHED_VALUES, FineTuning, Readout, Shape, step_flops
 from ..models.pretraining import PretrainSpec
 from ..models.word_embeddings import EmbedSpec
@@ -280,7 +280,7 @@ def rotation_to_source(spec: FrozenNliSpec, language: str, encoder, store):
         if floors.words.pair[1] != language:
             continue
         # row i of both is a pair of translations
-        source_vectors, language_vectors = known_vectors(floors, encoder, store)
+        source_vectors, language_vectors = supervision_vectors(floors, encoder, store)
         return rotation_onto(language_vectors, source_vectors)
 
 

@@ -18,7 +18,12 @@ from safetensors import safe_open
 from torch import nn
 
 from ..errors import InputError, require
-from ..measures.embeddings import batches, default_budget, fit, keep
+from xlingual_nb.measures.embeddings import (
+    batches,
+    default_budget,
+    check_and_truncate,
+    truncate_sentences,
+)
 from ..models.checkpoints import Checkpoint
 from ..models.configs import FineTuning, LanguageView
 from .encoding import Inputs, truncated_pair_lengths
@@ -123,7 +128,7 @@ def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, 
             "give a hypothesis to each premise"
         )
     for sentences, view in zip((premises, hypotheses), both_views(checkpoint, views)):
-        fit(checkpoint, sentences, view)
+        check_and_truncate(checkpoint, sentences, view)
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #8a92b36d
 def cut_pairs(
@@ -151,8 +156,8 @@ def cut_pairs(
     limits = truncated_pair_lengths(premises.lengths, hypotheses.lengths, room)
     premise_view, hypothesis_view = both_views(checkpoint, views)
     return (
-        keep(premises, limits[0], end=premise_view.inverted),
-        keep(hypotheses, limits[1], end=hypothesis_view.inverted),
+        truncate_sentences(premises, limits[0], end=premise_view.inverted),
+        truncate_sentences(hypotheses, limits[1], end=hypothesis_view.inverted),
     )
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #d6e2e0ef

@@ -15,7 +15,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..measures.embeddings import batches, check_layers, default_budget, fit, run_layers
+from xlingual_nb.measures.embeddings import (
+    batches,
+    check_layers,
+    default_budget,
+    check_and_truncate,
+    run_layers,
+)
 from ..models.encoders import Encoder
 from ..models.pretraining import split_into_chunks
 from ..models.vecmap import procrustes
@@ -119,7 +125,7 @@ def fit_to_encoder(
     firsts : ndarray, shape (sentences + 1,)
         Sentence i is the rows from `firsts[i]` to `firsts[i + 1]`.
     """
-    cut, long = fit(encoder, text, view)  # `long`: sentences that were too long
+    cut, long = check_and_truncate(encoder, text, view)  # `long`: sentences that were too long
     if overflow == "cut" or not long:
         return cut, cut, np.arange(len(cut) + 1)
     # each sentence is a document of its own, so that no row has tokens of two

@@ -12,7 +12,7 @@ from functools import partial
 from typing import ClassVar
 
 from ..errors import require
-from ..measures.order import both_sides
+from ..measures.order import premises_and_hypotheses
 from ..models.external import model_size
 from ..models.configs import FineTuning, step_flops
 from ..models.pretraining_specs import check_layers_exist
@@ -111,7 +111,7 @@ def means_by_language(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     for side in (spec.dev, *(dev for dev, _ in spec.tests)):
         view, reads = language_view_and_reader(spec.checkpoint, encoder, side.language, tokenizer)
         # a premise has several hypotheses, and counts once
-        texts = dict.fromkeys(both_sides(read_records(store.path(side.records))))
+        texts = dict.fromkeys(premises_and_hypotheses(read_records(store.path(side.records))))
         layer_means = language_means(encoder, texts, view, (spec.layer,), reads)
         means[side.language] = layer_means[spec.layer]
     return means
@@ -134,7 +134,7 @@ def shifts_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
         own shift, a random vector as long and orthogonal to it, and the shift of another language
         (left out if there is only one).
     """
-    from xlingual_nb.measures.mean_shift import orthogonal
+    from xlingual_nb.measures.mean_shift import random_orthogonal
 
     source = spec.dev.language
     targets = [dev.language for dev, _ in spec.tests if dev.language != source]
@@ -143,7 +143,7 @@ def shifts_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
     shifts = {
         "shift": own_shift,
         # baseline: a random direction orthogonal to the shift, and as long
-        "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
+        "orthogonal": {t: random_orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
     }
     if len(targets) > 1:
         # baseline: the shift of another language, the next in the list

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import require
-from ..measures.embeddings import fit
+from ..measures.embeddings import check_and_truncate
 from ..models.checkpoints import Checkpoint, model_inputs
 from .encoding import Inputs
 from .finetuning import TaskAdapter
@@ -91,7 +91,7 @@ def max_row_tokens(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
     InputError
         For ids that are not the language's.
     """
-    fit(encoder, inputs.texts[0], inputs.views[0])
+    check_and_truncate(encoder, inputs.texts[0], inputs.views[0])
     return min(pieces, encoder.max_length(inputs.views[0]))
 
 
@@ -376,10 +376,10 @@ def check_texts(
     """
     first, second = inputs.texts
     first_view, second_view = inputs.views
-    fit(encoder, first, first_view)
+    check_and_truncate(encoder, first, first_view)
     has_second = np.flatnonzero(second.lengths)
     if has_second.size:
-        fit(encoder, second.take(has_second), second_view)
+        check_and_truncate(encoder, second.take(has_second), second_view)
     return inputs, np.arange(len(inputs))
 
 
