@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import (
     Corpus,
-    cut_to_shared_ids,
+    keep_shared_ids,
     data_folder,
     find_data_file,
     read_bible,
@@ -72,7 +72,7 @@ def test_align_keeps_the_shared_ids_in_the_order_of_the_first(a, b):
     make = lambda name, keys: Corpus(
         name, (tuple(f"{name}{k}" for k in keys),), (tuple(map(str, keys)),)
     )
-    left, right = cut_to_shared_ids(make("x", a), make("y", b))
+    left, right = keep_shared_ids(make("x", a), make("y", b))
     both = [k for k in a if k in b]
     assert (
         left.sentences == [f"x{k}" for k in both]
@@ -82,7 +82,7 @@ def test_align_keeps_the_shared_ids_in_the_order_of_the_first(a, b):
 
 
 def test_align_wants_ids():
-    assert "ids" in one_line(cut_to_shared_ids, Corpus("en", (("a",),)), Corpus("es", (("b",),)))
+    assert "ids" in one_line(keep_shared_ids, Corpus("en", (("a",),)), Corpus("es", (("b",),)))
 
 
 # --- readers
@@ -286,7 +286,7 @@ def test_every_real_file_reads_and_english_verses_align():
     for path in (data_folder() / "text").glob("*.txt*"):
         assert len(read_plain_text(path, path.name[:2])) > 1000
     if {"en-kjv", "en-bbe"} <= bibles.keys():
-        left, right = cut_to_shared_ids(bibles["en-bbe"], bibles["en-kjv"])
+        left, right = keep_shared_ids(bibles["en-bbe"], bibles["en-kjv"])
         assert (
             left.keys == right.keys
             and len(left) == len(bibles["en-bbe"])

@@ -10,7 +10,7 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.data_check import describe_file
-from xlingual_nb.text.layouts import convert, foreign_layout, readings
+from xlingual_nb.text.layouts import convert, foreign_layout_message, possible_conversions
 
 README = Path(__file__).parents[1] / "data/README.md"
 PAIR = "Sataa.\tOn märkää."
@@ -218,7 +218,7 @@ def test_the_table_of_layouts_has_a_case_a_row():
 def test_a_layout_is_told_and_written_as_its_reader_wants(tmp_path, kind, layout, end):
     name, lines, expected = CASES[kind, layout]
     path = write(tmp_path, kind, name, lines, end)
-    told = foreign_layout(path, kind)
+    told = foreign_layout_message(path, kind)
     if expected is None:
         assert "two readings are possible" in told and " or " in told
         with pytest.raises(InputError, match="two readings are possible"):
@@ -228,7 +228,7 @@ def test_a_layout_is_told_and_written_as_its_reader_wants(tmp_path, kind, layout
     before = path.read_bytes()
     reading, target = convert(path, kind)
     assert target.read_text(encoding="utf-8").splitlines() == expected == reading.lines
-    assert foreign_layout(target, kind) == ""
+    assert foreign_layout_message(target, kind) == ""
     holds, problem = describe_file(target, tmp_path)
     assert holds and not problem
     original = path if layout == "WiLI-2018" else path.with_name(f"{name}.orig")
@@ -286,16 +286,16 @@ MORE = [  # other files of the same layouts
 @pytest.mark.parametrize("kind, name, lines, expected", MORE)
 def test_other_files_of_a_layout(tmp_path, kind, name, lines, expected):
     path = write(tmp_path, kind, name, lines)
-    assert f"xlingual data convert {path}" in foreign_layout(path, kind)
+    assert f"xlingual data convert {path}" in foreign_layout_message(path, kind)
     _, target = convert(path, kind)
     assert target.read_text(encoding="utf-8").splitlines() == expected
-    assert foreign_layout(target, kind) == "" and not describe_file(target, tmp_path)[1]
+    assert foreign_layout_message(target, kind) == "" and not describe_file(target, tmp_path)[1]
 
 
 def test_xnli_without_the_language_names_those_that_it_has(tmp_path):
     header = "language\tgold_label\tsentence1\tsentence2"
     path = write(tmp_path, "nli", "xnli.dev.fi.tsv", [header, "en\tneutral\tA.\tB."])
-    assert "has pairs of en and none of 'fi'" in foreign_layout(path, "nli")
+    assert "has pairs of en and none of 'fi'" in foreign_layout_message(path, "nli")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_xnli_without_the_language_names_those_that_it_has(tmp_path):
 )
 def test_what_is_ours_or_damaged_is_left_to_its_reader(tmp_path, kind, name, lines):
     path = write(tmp_path, kind, name, lines)
-    assert readings(path, kind) == [] and foreign_layout(path, kind) == ""
+    assert possible_conversions(path, kind) == [] and foreign_layout_message(path, kind) == ""
     with pytest.raises(InputError, match="no other layout"):
         convert(path, kind)
     assert not path.with_name(f"{name}.orig").exists()
@@ -328,9 +328,9 @@ def test_what_is_ours_or_damaged_is_left_to_its_reader(tmp_path, kind, name, lin
 
 def test_a_second_file_that_is_needed_is_named(tmp_path):
     path = write(tmp_path, "langid", "x_test.txt", ["Meri on sininen."])
-    assert "y_test.txt, beside it" in foreign_layout(path, "langid")
+    assert "y_test.txt, beside it" in foreign_layout_message(path, "langid")
     path = write(tmp_path, "bible", "sv-a.tsv", ["Ett.", "<range>"])
-    assert "vref.txt beside it" in foreign_layout(path, "bible")
+    assert "vref.txt beside it" in foreign_layout_message(path, "bible")
 
 
 def test_marks_are_joined_by_choice(tmp_path):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import xlingual_nb as xl
 from xlingual_nb import cli
-from xlingual_nb.text.layouts import foreign_layout
+from xlingual_nb.text.layouts import foreign_layout_message
 
 TINY = xl.PretrainingConfig(layers=1, hidden=16, epochs=1, vocab_size=200)
 SENTENCES = ["Meri on sininen.", "Havet är blått."]
@@ -43,7 +43,7 @@ def converted(folder, kind, layout):
     path = write(folder, kind, name, lines)
     if beside:
         (path.parent / BESIDE[name][0]).write_text("".join(f"{line}\n" for line in beside))
-    command = re.search(r"xlingual (data convert .+)", foreign_layout(path, kind))[1]
+    command = re.search(r"xlingual (data convert .+)", foreign_layout_message(path, kind))[1]
     result = CliRunner().invoke(cli.app, shlex.split(command))
     assert result.exit_code == 0, result.output
     return path.with_name("wili.train.tsv") if layout == "WiLI-2018" else path

@@ -21,7 +21,7 @@ from xlingual_nb.text.corpora import find_data_file, read_bible
 from xlingual_nb.text.tokenizers import (
     SPECIALS,
     Encoded,
-    alphabet,
+    select_alphabet,
     build_wordpiece,
     encode,
     read_tokenizer,
@@ -31,7 +31,7 @@ from xlingual_nb.text.tokenizers import (
     train_words,
 )
 from xlingual_nb.text.vocabularies import (
-    KINDS,
+    TOKENIZER_TRAINERS,
     add_markers,
     expected_counts,
     build_lattice,
@@ -94,7 +94,9 @@ def test_golden_unigram():
 
 
 def all_digests() -> str:
-    return " ".join(digest(train_tokenizer(kind, babble(2000, 1), 300)) for kind in KINDS)
+    return " ".join(
+        digest(train_tokenizer(kind, babble(2000, 1), 300)) for kind in TOKENIZER_TRAINERS
+    )
 
 
 def test_fresh_processes_train_the_same_vocabulary():
@@ -114,7 +116,7 @@ def test_fresh_processes_train_the_same_vocabulary():
     assert said[0] == said[1] == all_digests() and len(set(said[0].split())) == 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_TRAINERS)
 def test_order_of_sentences_does_not_matter(kind):
     text = babble(500, 2)
     assert digest(train_tokenizer(kind, text, 300)) == digest(
@@ -157,7 +159,7 @@ def test_no_text_or_no_room():
         (["abc"], 5, "no room"),
         (["abc"], -1, "no room"),
     ]:
-        for kind in KINDS:
+        for kind in TOKENIZER_TRAINERS:
             with pytest.raises(InputError, match=said):
                 train_tokenizer(kind, text, size)
     with pytest.raises(
@@ -168,9 +170,9 @@ def test_no_text_or_no_room():
 
 def test_alphabet_leaves_out_the_rare_and_fits():
     count = Counter({"aaaa": 50_000, "bc": 3, "d": 1})
-    assert alphabet(count, 99) == (["a", "b", "c", "d"], ["##a", "##c"])
-    assert alphabet(count, 99, min_share=1e-5) == (["a", "b", "c"], ["##a", "##c"])
-    assert alphabet(count, 3) == (["a", "b"], ["##a"])
+    assert select_alphabet(count, 99) == (["a", "b", "c", "d"], ["##a", "##c"])
+    assert select_alphabet(count, 99, min_share=1e-5) == (["a", "b", "c"], ["##a", "##c"])
+    assert select_alphabet(count, 3) == (["a", "b"], ["##a"])
 
 
 def test_rare_letters_come_in_where_there_is_room():
@@ -416,7 +418,7 @@ def made(kind: str, size: int = 300):
         lambda: made("characters"),
         lambda: add_markers(made("unigram"), ["en", "enfake"]),
     ],
-    ids=[*KINDS, "markers"],
+    ids=[*TOKENIZER_TRAINERS, "markers"],
 )
 @pytest.mark.parametrize("with_model", [False, True], ids=["bare", "beside a BERT config"])
 def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model, make):
@@ -493,7 +495,7 @@ def test_save_replaces_whole_files(tmp_path):
 # --- word starts and markers
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_TRAINERS)
 def test_word_starts_cut_a_text_into_its_words(kind):
     t = train_tokenizer(kind, babble(300), 150)
     text = babble(40, 7) + ["Unseen, words!"]

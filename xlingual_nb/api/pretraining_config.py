@@ -17,7 +17,7 @@ from xlingual_nb.models.pretraining import (
     PretrainSpec,
 )
 from ..text.sources import CorpusSpec
-from ..text.vocabularies import KINDS, TokenizerSpec
+from ..text.vocabularies import TOKENIZER_TRAINERS, TokenizerSpec
 
 # %% ../../nbs/lib/9120_pretraining_config.ipynb #d72ededb
 MASKINGS = ("original", "no_random", "knn")
@@ -93,8 +93,8 @@ class PretrainingConfig:
     def __post_init__(self):
         """Check all fields at once, so that an error comes before any text is read."""
         require(
-            self.tokenizer in KINDS,
-            f"tokenizer={self.tokenizer!r}: choose {', '.join(KINDS)}",
+            self.tokenizer in TOKENIZER_TRAINERS,
+            f"tokenizer={self.tokenizer!r}: choose {', '.join(TOKENIZER_TRAINERS)}",
         )
         require(
             self.masking in MASKINGS,

@@ -21,19 +21,19 @@ from tokenizers import Tokenizer
 from ..errors import require
 from ..models.pretraining import split_into_chunks
 from ..text import sources, transforms
-from ..text.corpora import Corpus, cut_to_shared_ids
+from ..text.corpora import Corpus, keep_shared_ids
 from xlingual_nb.text.dictionaries import (
     Dictionary,
     dictionary_file,
     dictionary_pairs,
-    few_pairs,
+    few_pairs_warning,
 )
-from ..text.layouts import layout_named
+from ..text.layouts import name_layout_in_errors
 from ..text.parallel import read_parallel_lines
 from ..text.records import map_text
 from ..text.sources import CorpusSpec
 from ..text.tokenizers import Encoded, encode
-from ..text.vocabularies import KINDS
+from ..text.vocabularies import TOKENIZER_TRAINERS
 from ..text.vocabularies import train_tokenizer as train_on_sentences
 
 # %% ../../nbs/lib/9110_texts.ipynb #4f3dfe51
@@ -136,11 +136,11 @@ def load_parallel_text(
         corpora[language] = read_source(source, part, **parameters)
     first = next(iter(corpora.values()))
     for corpus in corpora.values():
-        first, _ = cut_to_shared_ids(first, corpus)
+        first, _ = keep_shared_ids(first, corpus)
 
     parallel = {}
     for language, corpus in corpora.items():
-        _, aligned = cut_to_shared_ids(first, corpus)
+        _, aligned = keep_shared_ids(first, corpus)
         parallel[language] = aligned.sentences
     return parallel
 
@@ -206,7 +206,7 @@ def load_dictionary(
     languages = tuple(texts)
     specs = [CorpusSpec(text, parameters=tuple(parameters.items())) for text in texts.values()]
     dictionary = Dictionary(source, translations=translations)
-    with layout_named(dictionary_file(dictionary, languages), "dictionaries", strict=True):
+    with name_layout_in_errors(dictionary_file(dictionary, languages), "dictionaries", strict=True):
         word_pairs = dictionary_pairs(dictionary, languages, specs)
     warn_of_few_pairs(len(word_pairs), len(word_pairs), source.removeprefix("file:"))
 
@@ -427,7 +427,7 @@ def permute(
     >>> xl.permute(["the old house by the river is empty"], p=0.25, seed=1)
     ['old the the river empty is by house']
     """
-    low, high = transforms.RANGES["p"]
+    low, high = transforms.PARAMETER_RANGES["p"]
     require(low <= p <= high, f"p={p}: give a number from {low:g} to {high:g}")
     methods = transforms.PERMUTATIONS
     require(method in methods, f"method={method!r}: choose {', '.join(methods)}")
@@ -554,7 +554,7 @@ def train_tokenizer(
     >>> tokenizer.encode("fec hobvo fudtuez").tokens
     ['[CLS]', 'fec', 'hobvo', 'fudtuez', '[SEP]']
     """
-    require(kind in KINDS, f"kind={kind!r}: choose {', '.join(KINDS)}")
+    require(kind in TOKENIZER_TRAINERS, f"kind={kind!r}: choose {', '.join(TOKENIZER_TRAINERS)}")
     languages = as_texts(texts) if isinstance(texts, Mapping) else {"": as_sentences(texts)}
     return train_on_sentences(kind, list(chain.from_iterable(languages.values())), vocab_size)
 

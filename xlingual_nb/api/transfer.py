@@ -36,7 +36,7 @@ from ..tasks.zero_shot_parsing import TREE_READING, parsing_task
 from ..tasks.zero_shot_tagging import TUNED_POS, ner_task
 from ..text import records as task_records
 from ..text.formats import LABELS
-from ..text.layouts import layout_named
+from ..text.layouts import name_layout_in_errors
 
 # %% ../../nbs/lib/9140_transfer.ipynb #7b8eb179
 READERS = task_records.TASK_READERS | {"documents": DOCUMENT_READING, "parsing": TREE_READING}
@@ -77,7 +77,7 @@ def load_records(
     reader = READERS[task]
     path = task_records.locate_records(reader, source, part)
     # IOB1 is a layout of its own, and what `repair` is for.
-    with layout_named(path, FOLDERS[task], strict=not parameters.get("repair")):
+    with name_layout_in_errors(path, FOLDERS[task], strict=not parameters.get("repair")):
         return task_records.load_records(reader, source, part, size, **parameters)
 
 # %% ../../nbs/lib/9140_transfer.ipynb #5a610c93

@@ -81,7 +81,7 @@ class RowSeeds(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """Kind (`text.vocabularies.KINDS`) and number of entries."""
+    """Kind (`text.vocabularies.TOKENIZER_TRAINERS`) and number of entries."""
 
     kind: str
     size: int

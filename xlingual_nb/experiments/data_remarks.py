@@ -22,9 +22,13 @@ from xlingual_nb.text.dictionaries import (
     Dictionary,
     dictionary_file,
     dictionary_pairs,
-    few_pairs,
+    few_pairs_warning,
 )
-from ..text.layouts import conversion_of, foreign_layout, layout_named
+from xlingual_nb.text.layouts import (
+    describe_conversion,
+    foreign_layout_message,
+    name_layout_in_errors,
+)
 from ..text.plausibility import file_findings, leak_findings
 from ..text.record_readers import locate_records
 from ..text.records import RecordsSpec, load_records, spec_readers
@@ -34,7 +38,7 @@ from xlingual_nb.text.sources import (
     load_spec,
     locate_source,
     source_digest,
-    source_parts,
+    split_joined_source,
 )
 from ..text.transforms import apply_text_transforms
 
@@ -82,7 +86,7 @@ def files_of(spec) -> list[DataFile]:
         language = dict(spec.parameters).get("language", "")
         files = []
         # a source may join several files, as in "text/en+text/en.sents"
-        for source in source_parts(spec.source):
+        for source in split_joined_source(spec.source):
             path = locate_source(source)
             if path:
                 kind = "bible" if is_verse_file(path) else "text"
@@ -120,7 +124,7 @@ def read_data(spec: CorpusSpec | RecordsSpec):
     """
     with ExitStack() as stack:
         for file in files_of(spec):
-            stack.enter_context(layout_named(*file))
+            stack.enter_context(name_layout_in_errors(*file))
         if isinstance(spec, CorpusSpec):
             return load_spec(spec)
         reader = spec_readers(spec)[spec.task]
@@ -205,7 +209,7 @@ def coverage_finding(
         n_usable = sum(
             first in first_found and second in second_found for first, second in pair_numbers
         )
-    return few_pairs(n_usable, len(pairs), dictionary_file(dictionary, pair).name)
+    return few_pairs_warning(n_usable, len(pairs), dictionary_file(dictionary, pair).name)
 
 
 def file_remarks(file: DataFile, spec) -> list[str]:

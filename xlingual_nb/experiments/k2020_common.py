@@ -77,7 +77,7 @@ def joint_vocabulary(
     languages : sequence of str
         Languages of the model, the source first.
     kind : str, optional
-        Kind of subwords (`text.vocabularies.KINDS`); by default the study's.
+        Kind of subwords (`text.vocabularies.TOKENIZER_TRAINERS`); by default the study's.
     size : int, default 0
         Number of entries; by default the study's.
     """

@@ -22,7 +22,7 @@ from ..errors import InputError, require
 from .embeddings import check_layers, check_and_truncate, run_layers
 from ..models.encoders import Encoder
 from ..models.pretraining import split_into_chunks
-from ..text.tokenizers import Encoded, ranges
+from ..text.tokenizers import Encoded, slice_indices
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #0740018b
 def strip_accents(word: str) -> str:
@@ -432,7 +432,7 @@ def add_word_vectors(sums: dict, states: dict, words: np.ndarray, starts: np.nda
     word, sentence, first, after = words.T
     n_tokens = after - first
     device = next(iter(sums.values())).device
-    rows = torch.from_numpy(ranges(starts[sentence] + first, n_tokens)).to(device)
+    rows = torch.from_numpy(slice_indices(starts[sentence] + first, n_tokens)).to(device)
 
     # a token counts as much as its share of the word, so that an occurrence is a mean
     word_of_row = torch.from_numpy(np.repeat(word, n_tokens)).to(device)

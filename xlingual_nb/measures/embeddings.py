@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from ..errors import InputError, require
 from ..models.encoders import Encoder, token_id_range
-from ..text.tokenizers import Encoded, ranges
+from ..text.tokenizers import Encoded, slice_indices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def truncate_sentences(sentences: Encoded, limit: int, end=False) -> Encoded:
         return sentences.truncate(limit)
     # positions of the last tokens of each sentence in the array of all ids
     lengths = np.minimum(sentences.lengths, limit)
-    slots = ranges(sentences.starts[1:] - lengths, lengths)
+    slots = slice_indices(sentences.starts[1:] - lengths, lengths)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Encoded(sentences.ids[slots], starts)
 
@@ -282,7 +282,7 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
 
     # batches are sorted by length: each vector goes to the slot that its token has in the text
     for batch, states in run_layers(encoder, sentences, view, layers, budget):
-        slots = ranges(sentences.starts[batch], sentences.lengths[batch])
+        slots = slice_indices(sentences.starts[batch], sentences.lengths[batch])
         slots = torch.from_numpy(slots).to(encoder.device)
         for layer, rows in states.items():  # (tokens of the batch, H)
             if layer not in vectors:

@@ -28,7 +28,7 @@ from xlingual_nb.measures.embeddings import (
 from .contextual_words import language_id_mapper
 from ..models.checkpoints import model_inputs, readable_batches
 from ..models.encoders import Encoder
-from ..text.tokenizers import Encoded, ranges
+from ..text.tokenizers import Encoded, slice_indices
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #cc2bd1fd
 def encode_without_specials(encoder: Encoder, sentences: Iterable[str]) -> Encoded:
@@ -479,7 +479,7 @@ def decode(
     with shift_hidden_states(encoder, layer, vector.to(encoder.device)):
         for batch in batches(text.lengths, budget):
             # batches are sorted by length: predictions go to the slots of their tokens
-            slots = ranges(text.starts[batch], text.lengths[batch])
+            slots = slice_indices(text.starts[batch], text.lengths[batch])
             every_token = torch.ones(len(slots), dtype=torch.bool, device=encoder.device)
             scores = encoder.head(text, batch, view, every_token)
             decoded[slots] = scores.argmax(1).cpu().numpy()

@@ -32,7 +32,7 @@ from xlingual_nb.measures.embeddings import (
 )
 from .perplexity import nll_of_masked_sentences
 from .retrieval import hits, upper_layer
-from ..text.layouts import layout_named
+from ..text.layouts import name_layout_in_errors
 from ..text.parallel import load_parallel_sentences, parallel_words
 from ..text.tokenizers import Encoded
 
@@ -286,11 +286,11 @@ def probe_texts(
     """
     with ExitStack() as stack:
         for name, file in files.items():
-            stack.enter_context(layout_named(Path(file), "bible", name))
+            stack.enter_context(name_layout_in_errors(Path(file), "bible", name))
         texts, source = load_parallel_sentences(
             names, files, sentences, is_microworld_encoder(path)
         )
-    with layout_named(dictionary, "dictionaries"):
+    with name_layout_in_errors(dictionary, "dictionaries"):
         words = parallel_words(names[:2], texts, dictionary)
     return texts, words, source
 

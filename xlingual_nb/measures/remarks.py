@@ -25,7 +25,7 @@ from ..models.encoders import Encoder
 from ..models.masked_lm import position_table
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from ..models.static_vectors import VECTOR_FILES
-from ..text.dictionaries import few_pairs
+from ..text.dictionaries import few_pairs_warning
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5180_remarks.ipynb #772b55ba
@@ -488,7 +488,7 @@ def dictionary_remarks(
         One for each caveat that applies.
     """
     pairs = list(zip(*words.values()))
-    few = few_pairs(len(pairs), len(pairs), name)
+    few = few_pairs_warning(len(pairs), len(pairs), name)
     lines = [few] if few else []
 
     n_equal = sum(len({word.lower() for word in pair}) == 1 for pair in pairs)

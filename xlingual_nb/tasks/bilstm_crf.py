@@ -26,7 +26,7 @@ from xlingual_nb.tasks.metrics import (
     tag_as_bio,
 )
 from .tuning import copy_weights, epochs_since_best
-from ..text.tokenizers import Encoded, ranges
+from ..text.tokenizers import Encoded, slice_indices
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #16f65844
 def path_score(emissions, tags, lengths, transitions, start, end):
@@ -198,7 +198,7 @@ def overlapping_windows(
     step = max(1, limit // 2)
     counts = 1 + np.maximum(0, -(-(lengths - limit) // step))  # -(-a // b): a / b rounded up
     sentence = np.repeat(np.arange(len(lengths)), counts)
-    number = ranges(np.zeros_like(counts), counts)  # of a window in its sentence
+    number = slice_indices(np.zeros_like(counts), counts)  # of a window in its sentence
     size = np.minimum(lengths, limit)[sentence]
     # the last window ends with the sentence, so it may begin less than a step after the one before
     first = np.minimum(number * step, lengths[sentence] - size)
@@ -256,7 +256,7 @@ def first_subword_vectors(
     # A sentence that is too long is read in overlapping windows.
     max_tokens = encoder.max_length(view)
     sentence, first, size = overlapping_windows(pieces.lengths, max_tokens)
-    slots = ranges(pieces.starts[sentence] + first, size)  # tokens of all windows, end to end
+    slots = slice_indices(pieces.starts[sentence] + first, size)  # tokens of all windows, end to end
     starts = np.concatenate([[0], np.cumsum(size)])  # of the windows among all their tokens
     states = hidden_states(encoder, Encoded(pieces.ids[slots], starts), view, layers)
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..models.mlm_batches import DROPOUT, first_fit, seeded_generator
 from .tuning import FusedAdamW
-from ..text.tokenizers import ranges
+from ..text.tokenizers import slice_indices
 
 # %% ../../nbs/lib/6050_packed_bert.ipynb #542567a0
 def is_standard_bert(config) -> bool:
@@ -108,7 +108,7 @@ class Rows:
     @property
     def slots(self) -> np.ndarray:
         """The flat slots of all tokens, text by text."""
-        return ranges(self.first, self.lengths)
+        return slice_indices(self.first, self.lengths)
 
     @property
     def owners(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from torch import nn
 from ..models.checkpoints import Checkpoint, position_table
 from .encoding import Inputs
 from .packed_bert import pack_in_rows
-from ..text.tokenizers import ranges
+from ..text.tokenizers import slice_indices
 from .tuning import transformer_blocks
 
 # %% ../../nbs/lib/6120_packed_texts.ipynb #e57c90d7
@@ -143,13 +143,13 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     counts = texts.firsts[numbers + 1] - texts.firsts[numbers]
     rows = pack_in_rows(lengths)
 
-    tokens = ranges(texts.starts[numbers], lengths)
+    tokens = slice_indices(texts.starts[numbers], lengths)
     arguments = {
         name: rows.lay_out(array[tokens], 0, device) for name, array in texts.arguments.items()
     }
 
     # slot of each text's first token, plus the position of each of its units
-    units = ranges(texts.firsts[numbers], counts)
+    units = slice_indices(texts.firsts[numbers], counts)
     unit_slots = np.repeat(rows.first, counts) + texts.units[units]
 
     # number of each text's first unit, plus 0, 1, ... up to its last unit, which is repeated

@@ -32,7 +32,7 @@ from .encoding import Inputs
 from .metrics import accuracy
 from .bilstm_crf import BiLSTM, Features, batches_of_similar_length
 from ..text.formats import LABELS
-from ..text.tokenizers import Encoded, ranges
+from ..text.tokenizers import Encoded, slice_indices
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #2a03ef49
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Frozen:
         rows_of_groups = []
         for numbers in groups:
             counts = self.firsts[numbers + 1] - self.firsts[numbers]
-            rows_of_groups.append(ranges(self.firsts[numbers], counts))
+            rows_of_groups.append(slice_indices(self.firsts[numbers], counts))
 
         layers = self.encoder.layers(self.rows, rows_of_groups, self.view, [self.layer])
 
@@ -187,7 +187,7 @@ def cache_vectors(side: Frozen) -> Frozen:
     vectors = torch.empty((n_tokens, encoder.width), device=encoder.device)
     rows = side.rows
     for numbers, states in run_layers(encoder, rows, side.view, side.layer):
-        vectors[ranges(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
+        vectors[slice_indices(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
 
     return replace(side, cached=Features(vectors, side.sentences.starts))
 

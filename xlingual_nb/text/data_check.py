@@ -6,7 +6,7 @@
 __all__ = ['LINK', 'SPLIT_PATTERN', 'LAYOUT', 'format_count', 'format_label_counts', 'describe_bible', 'describe_text',
            'describe_nli', 'describe_ner', 'describe_dictionary', 'describe_documents', 'describe_language_id',
            'describe_sentence_pairs', 'describe_alignment', 'describe_treebank', 'describe_tokenized_text',
-           'describe_vocabulary', 'FileKind', 'describe_file', 'nearest_name', 'nonparallel_xnli_files',
+           'describe_vocabulary', 'FileKind', 'describe_file', 'suggest_file_name', 'nonparallel_xnli_files',
            'check_data_folder']
 
 # %% ../../nbs/lib/2130_data_check.ipynb #1c84d691
@@ -50,7 +50,7 @@ def format_count(n: int, one: str, many: str = "") -> str:
 
 
 def format_label_counts(values) -> str:
-    """Labels with their frequencies, the most frequent first, at most six.
+    """The six most frequent labels with their frequencies: `entailment 830, neutral 830`.
 
     Parameters
     ----------
@@ -146,6 +146,7 @@ def describe_ner(path: Path) -> str:
     """
     records = read_ner(path, repair="-conll2002." in path.name)
     tags = chain.from_iterable(r["tags"] for r in records)
+    # an entity counts once, by its first tag (B-)
     kinds = format_label_counts(tag[2:] for tag in tags if tag[0] == "B")
     return f"{format_count(len(records), 'sentence')}: {kinds}"
 
@@ -346,13 +347,14 @@ def describe_vocabulary(path: Path) -> str:
 # %% ../../nbs/lib/2130_data_check.ipynb #d948461e
 @dataclass(frozen=True)
 class FileKind:
-    """Files of a sub-folder.
+    """One kind of files in a sub-folder of the data folder.
 
     Parameters
     ----------
     pattern : str
         Regular expression of their names, without `.gz`.
     example_names : str
+        Names to show in messages.
     read : callable
         Reads a file and describes its content.
     """
@@ -417,11 +419,11 @@ def describe_file(path: Path, folder: Path) -> tuple[str, str]:
 
     # no reader takes the name: say which names the folder has
     shapes = ", ".join(kind.example_names for kind in kinds) or f"folders: {', '.join(LAYOUT)}"
-    return f"nothing reads a file of this name ({shapes}){nearest_name(name, kinds)}", ""
+    return f"nothing reads a file of this name ({shapes}){suggest_file_name(name, kinds)}", ""
 
 
-def nearest_name(name: str, kinds: list[FileKind]) -> str:
-    """What to do with a name that only its capitals or its compression keep from being read.
+def suggest_file_name(name: str, kinds: list[FileKind]) -> str:
+    """What to do with a file that is not read because of capitals or a compression in its name.
 
     Parameters
     ----------
@@ -502,7 +504,7 @@ def check_data_folder(folder: Path, sums: Path | None = None) -> pd.DataFrame:
         name = path.relative_to(folder).as_posix()
         holds, problem = describe_file(path, folder)
 
-        # what is left in `recorded` at the end has no file
+        # what is left in `recorded` after the loop has no file
         digest = recorded.pop(name, None)
         try:
             if digest is None:

@@ -183,7 +183,7 @@ def format_ner_sentence(r) -> str:
 
 
 def format_article(r) -> str:
-    """An article, one sentence a line.
+    """An article, one sentence a line. In a file a blank line separates it from the next one.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def data_set_files(name: str, language: str, snapshot: str = "20231101") -> list
     if name == "wikipedia":
         return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", format_article)]
 
-    # names of the parts here and on the hub
+    # names of the splits here and on the hub
     parts = [("dev", "validation"), ("test", "test")]
     if name == "xnli":
         return [

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARTS', 'TRANSLATIONS', 'BUILTIN_SOURCES', 'FEW_PAIRS', 'Dictionary', 'dictionary_file', 'select_part',
            'read_file_pairs', 'check_same_world', 'transform_pairs', 'microworld_pairs', 'identity_pairs',
-           'one_to_one_pairs', 'is_word', 'few_pairs', 'dictionary_pairs']
+           'one_to_one_pairs', 'is_word', 'few_pairs_warning', 'dictionary_pairs']
 
 # %% ../../nbs/lib/2080_dictionaries.ipynb #51577175
 import unicodedata
@@ -103,13 +103,13 @@ def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
 
 
 def select_part(pairs: list, part: str) -> list[tuple[str, str]]:
-    """The pairs of some of the source words.
+    """The pairs of some of the source words, such as every second one.
 
     Parameters
     ----------
     pairs : list of (str, str)
     part : str
-        One of `PARTS`.
+        Name of a slice of the source words in their order, one of `PARTS`.
 
     Returns
     -------
@@ -120,11 +120,12 @@ def select_part(pairs: list, part: str) -> list[tuple[str, str]]:
 
 
 def read_file_pairs(dictionary: Dictionary, languages) -> list[tuple[str, str]]:
-    """A part of a dictionary file; a MUSE file of the opposite direction is reversed.
+    """Word pairs of a dictionary file, those of the opposite direction reversed.
 
     Parameters
     ----------
     dictionary : Dictionary
+        Names the file, and the part of it that is read.
     languages : pair of str
 
     Returns
@@ -171,12 +172,13 @@ def check_same_world(first: CorpusSpec, second: CorpusSpec) -> None:
 
 
 def transform_pairs(pairs, texts) -> list[tuple[str, str]]:
-    """Pairs spelled as in their texts, after the text transforms.
+    """Word pairs spelled as in texts that are transformed, for example into another script.
 
     Parameters
     ----------
     pairs : list of (str, str)
     texts : pair of CorpusSpec, or None
+        Texts of the two languages, which name their transforms.
 
     Returns
     -------
@@ -236,7 +238,8 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
 
 # %% ../../nbs/lib/2080_dictionaries.ipynb #685ae310
 def identity_pairs(texts) -> list[tuple[str, str]]:
-    """Every word of the first text as both languages spell it, the most frequent first.
+    """A dictionary of a language and its copy in another script (Fake-English): every word of the
+    text as both spell it, the most frequent first.
 
     Parameters
     ----------
@@ -276,7 +279,8 @@ def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
 
 
 def is_word(text: str) -> bool:
-    """Whether a string has a letter or a digit, or a code point of no script (shifted letters).
+    """Whether a string is a word: it has a letter, a digit, or an unassigned code point, which a
+    shifted letter of a Fake-language may be.
 
     Parameters
     ----------
@@ -292,7 +296,7 @@ def is_word(text: str) -> bool:
 FEW_PAIRS = 30
 
 
-def few_pairs(usable: int, pairs: int, name: str) -> str:
+def few_pairs_warning(usable: int, pairs: int, name: str) -> str:
     """A warning that a dictionary has too few usable pairs to measure with; empty if it has enough.
 
     Parameters

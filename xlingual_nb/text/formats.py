@@ -26,7 +26,7 @@ def check_columns(cells: list[str], n_columns: int, fix: str, location: str) -> 
     cells : list of str
     n_columns : int
     fix : str
-        What to write instead.
+        What to write instead, for the message.
     location : str
         File and line.
 
@@ -101,7 +101,7 @@ def read_token_lines(
     records = []
     current = dict(tokens=[], tags=[])
     # an empty line ends a sentence; one is added after the last line
-    for n, line in enumerate([*read_lines(path), ""], 1):
+    for n, line in enumerate([*read_lines(path), ""], 1):  # lines are counted from 1
         if not line.strip():
             if current["tokens"]:
                 records.append(current)
@@ -129,7 +129,7 @@ def iob2_error(tag: str, previous_tag: str) -> str:
     str
         Empty if valid.
     """
-    kind, _, name = tag.partition("-")
+    kind, _, name = tag.partition("-")  # "B-PER" is "B" and "PER"
     if tag != "O" and (kind not in ("B", "I") or not name):
         return f"tag {tag!r} is no BIO tag: write O, B-KIND or I-KIND"
     if kind != "I" or previous_tag[2:] == name:
@@ -446,7 +446,7 @@ def first_two_sentences(sentences: list[str]) -> dict:
     Returns
     -------
     dict
-        `first` and `second`, which may be empty.
+        `first` and `second`; the second is empty if there is one sentence.
     """
     return dict(first=sentences[0], second=sentences[1] if len(sentences) > 1 else "")
 

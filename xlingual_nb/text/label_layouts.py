@@ -19,6 +19,7 @@ LANGUAGE_COLUMNS = {
     "text": ("text", "sentence"),
     "label": ("language", "lang", "label", "labels", "lan_code"),
 }
+# label and text: `__label__en some text`
 FASTTEXT_LINE = re.compile(r"__label__(\S+)[ \t]+(.*)")
 MLDOC_TOPICS = {"CCAT", "ECAT", "GCAT", "MCAT"}
 
@@ -43,7 +44,7 @@ def read_labelled_texts(
     Returns
     -------
     list of Conversion
-        The layout's name, lines `text<TAB>label`; empty for another layout or this project's.
+        One, with lines `text<TAB>label`; empty for another layout, and for this project's.
     """
     table = read_table(lines)
     if table and table[0]:
@@ -57,7 +58,7 @@ def read_labelled_texts(
                 rows.append("\t".join(cells))
             return [Conversion(layout, rows)]
 
-    # fastText
+    # fastText: `__label__en text`
     lines = [line for line in lines if line.strip()]
     matches = [FASTTEXT_LINE.fullmatch(line) for line in lines]
     if matches and all(matches):
@@ -71,7 +72,7 @@ def read_labelled_texts(
     if not rows or any(len(row) != 2 for row in rows):
         return []
 
-    # the column that repeats has the labels, the one that does not has the texts
+    # the label stands first if the first column repeats its values and the second does not
     labels = {label for label, _ in rows}
     texts = {text for _, text in rows}
     has_few_labels = len(rows) >= 5 and 2 * len(labels) <= len(rows) == len(texts)

@@ -72,6 +72,7 @@ def is_mojibake(line: str) -> bool:
     """
     if line.isascii():
         return False
+    # undo the wrong decoding: text that is no mojibake cannot be encoded, or gives invalid UTF-8
     for encoding in CODE_PAGES:
         try:
             line.encode(encoding).decode("utf-8")
@@ -153,14 +154,16 @@ def is_long(line: str) -> bool:
 
 @dataclass(frozen=True)
 class LineCheck:
-    """A kind of line that is no sentence: what it is, how to see it, and what to do.
+    """A check for lines of a text that are no sentences.
 
     Attributes
     ----------
     what : str
+        What such lines do, for the message: "hold markup".
     applies : callable
-        str to bool.
+        Whether a line is of this kind: str to bool.
     fix : str
+        What to do about them, for the message.
     is_wrong_throughout : bool
         Whether a file with a majority of such lines is refused.
     """
@@ -225,18 +228,18 @@ SCRIPT_OF = {code: script for script, codes in SCRIPTS.items() for code in codes
 
 
 def script_share(lines: Iterable[str], script: str) -> float:
-    """Share of the letters that are of a script.
+    """Share of the letters of a text that belong to a writing system.
 
     Parameters
     ----------
     lines : iterable of str
     script : str
-        First words of the letters' Unicode names, parted by blanks.
+        First words of the Unicode names of its letters, as "GREEK" or "HIRAGANA KATAKANA CJK".
 
     Returns
     -------
     float
-        1 for no letters.
+        1 for a text without letters.
     """
     counts = Counter("".join(lines))
     letters = {c: n for c, n in counts.items() if c.isalpha()}
@@ -254,9 +257,9 @@ def text_findings(
     ----------
     lines : list of str
     language : str
-        Code by which the script is known; none is looked for otherwise.
+        Code, by which the script of the letters is checked; without one it is not.
     least : float
-        Lines of a kind are passed over where their share is less.
+        Smallest share of lines of a kind that is worth a warning.
 
     Returns
     -------

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MIN_SENTENCES', 'VERSE_RANGE', 'natural_language', 'describe_extent', 'check_same_documents', 'intersect_corpora',
-           'parallel_sentences', 'rows_of_ranges', 'without_ranges', 'read_parallel_lines', 'format_skipped_lines',
+           'parallel_sentences', 'find_range_lines', 'drop_verse_ranges', 'read_parallel_lines', 'format_skipped_lines',
            'find_bible', 'read_parallel_sources', 'load_parallel_sentences', 'read_word_pairs', 'read_dictionary',
            'parallel_words', 'read_parallel_corpora', 'parallel_size']
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import InputError, require
 from . import sources
-from .corpora import Corpus, cut_to_shared_ids, data_folder, read_lines
+from .corpora import Corpus, keep_shared_ids, data_folder, read_lines
 from .sources import CorpusSpec, load_spec, read_corpus
 
 # %% ../../nbs/lib/2070_parallel.ipynb #c2c09c79
@@ -37,7 +37,8 @@ MIN_SENTENCES = 10
 
 
 def describe_extent(corpus: Corpus) -> str:
-    """Number of sentences, and the first and the last alignment id.
+    """Number of sentences, and the first and the last alignment id: `7941 sentences, MAT.1.1 to
+    REV.22.21`.
 
     Parameters
     ----------
@@ -107,8 +108,8 @@ def intersect_corpora(corpora: list[Corpus], names: list[str]) -> list[Corpus]:
     shared = corpora
     if all(with_ids):
         # ids that all corpora have, in the order of the first corpus
-        first = reduce(lambda a, b: cut_to_shared_ids(a, b)[0], corpora)
-        shared = [cut_to_shared_ids(first, c)[1] for c in corpora]
+        first = reduce(lambda a, b: keep_shared_ids(a, b)[0], corpora)
+        shared = [keep_shared_ids(first, c)[1] for c in corpora]
     elif not any(with_ids):
         check_same_documents(corpora, names)
 
@@ -155,10 +156,10 @@ def parallel_sentences(corpora: dict[str, Corpus], names: dict[str, str]) -> dic
 VERSE_RANGE = "<range>"  # eBible: the text of this verse stands in a row above
 
 
-def rows_of_ranges(lines: list[str]) -> set[int]:
+def find_range_lines(lines: list[str]) -> set[int]:
     """Indices of the lines of an eBible file whose text stands for several verses.
 
-    These are each `<range>`, and the line above that has the text.
+    These are the lines `<range>`, and the line above them, which has the text of all.
 
     Parameters
     ----------
@@ -179,8 +180,8 @@ def rows_of_ranges(lines: list[str]) -> set[int]:
     return rows
 
 
-def without_ranges(corpus: Corpus) -> Corpus:
-    """Verses with a text of their own.
+def drop_verse_ranges(corpus: Corpus) -> Corpus:
+    """A Bible without the verses that share one text in this translation (`find_range_lines`).
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ def without_ranges(corpus: Corpus) -> Corpus:
     Corpus
         The corpus itself where no verse is part of a range.
     """
-    shared = rows_of_ranges(corpus.sentences)
+    shared = find_range_lines(corpus.sentences)
     if corpus.ids is None or not shared:
         return corpus
     return corpus.select(i not in shared for i in range(len(corpus)))
@@ -232,7 +233,7 @@ def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], li
 
     # rows that no language lacks, and whose text is not that of several verses
     rows = list(zip(*lines.values()))
-    in_ranges = set().union(*map(rows_of_ranges, lines.values()))
+    in_ranges = set().union(*map(find_range_lines, lines.values()))
     complete_rows = [i for i, row in enumerate(rows) if all(row) and i not in in_ranges]
     if len(complete_rows) < MIN_SENTENCES:
         raise InputError(
@@ -336,7 +337,7 @@ def read_parallel_sources(
     microworld_parameters = dict(part="test", sentences=max(sentences or 1000, MIN_SENTENCES))
     for language, name in names.items():
         parameters = microworld_parameters if name.startswith("micro/") else {}
-        corpora[language] = without_ranges(sources.load_corpus(name, **parameters))
+        corpora[language] = drop_verse_ranges(sources.load_corpus(name, **parameters))
     return parallel_sentences(corpora, names), []
 
 # %% ../../nbs/lib/2070_parallel.ipynb #e18c0adc
@@ -501,7 +502,7 @@ def parallel_words(
 def read_parallel_corpora(
     store, first: CorpusSpec, second: CorpusSpec | None
 ) -> tuple[Corpus, Corpus]:
-    """Two parallel corpora of a store.
+    """Two parallel corpora from the runs that made them.
 
     Parameters
     ----------

@@ -23,7 +23,8 @@ def _splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 def random_bits(key, rows, positions) -> np.ndarray:
-    """Random bits as a hash of a key, a row and a position, so that no generator has a state.
+    """Random bits that are a hash of a key, a row and a position, so that they do not depend on
+    what was drawn before.
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ def random_bits(key, rows, positions) -> np.ndarray:
     ndarray of uint64, shape (n,)
     """
     start = zlib.crc32(repr(key).encode())
+    # 2^64 over the golden ratio: consecutive numbers land far apart
     golden = np.uint64(0x9E3779B97F4A7C15)
     step = lambda x: (np.asarray(x).astype(np.uint64) + np.uint64(1)) * golden
     return _splitmix64(_splitmix64(_splitmix64(step([start])) + step(rows)) + step(positions))
@@ -54,6 +56,7 @@ def bounded_integers(bound, bits: np.ndarray) -> np.ndarray:
     -------
     ndarray of int64, shape (n,)
     """
+    # the upper 32 bits times the bound, over 2^32
     return ((bits >> np.uint64(32)) * np.asarray(bound).astype(np.uint64) >> np.uint64(32)).astype(
         np.int64
     )
@@ -95,6 +98,7 @@ def random_permutations(key, rows: np.ndarray, counts: np.ndarray) -> np.ndarray
     -------
     ndarray, shape (sum of counts,)
     """
+    # a sort by random numbers within each row: the row is in the upper bits of the sort key
     positions = concatenated_ranges(counts)
     group = np.repeat(np.arange(len(counts), dtype=np.uint64), counts)
     bits = random_bits(key, np.repeat(rows, counts), positions)
@@ -103,7 +107,7 @@ def random_permutations(key, rows: np.ndarray, counts: np.ndarray) -> np.ndarray
 # %% ../../nbs/lib/2030_permutations.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Swaps:
-    """Pairs of positions to swap, in order.
+    """Pairs of positions in sentences whose tokens are swapped, in order.
 
     Parameters
     ----------
@@ -300,7 +304,8 @@ def permute(
     lengths = encoded.lengths
     starts = encoded.starts
 
-    # some sentences at a time: pairs of positions take memory that grows with the square of a length
+    # some sentences at a time: pairs of positions take memory that grows with the square of a
+    # length
     part = np.cumsum(lengths**2 + 1) // (2 * portion)
 
     sources = [np.empty(0, np.int64)]

@@ -167,7 +167,7 @@ def microworld_pos(*args, **dials) -> list[dict]:
 
 # %% ../../nbs/lib/2100_record_readers.ipynb #1d7160f8
 def split_files(name: str) -> dict[str, list[str]]:
-    """One file name for each of train, dev and test.
+    """File names of the splits: `{"train": ["ud/{}.train.conllu"], ...}` for `ud/{}.PART.conllu`.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ NLI_READER = RecordReader(
 
 # %% ../../nbs/lib/2100_record_readers.ipynb #e53fe6cd
 def repair_option(source: str) -> dict:
-    """The option of `read_ner`; on for the files of CoNLL-2002, which are not valid IOB2.
+    """The option `repair` of `read_ner`: on for the files of CoNLL-2002, which are not valid IOB2.
 
     Parameters
     ----------
@@ -276,6 +276,7 @@ def languages_with_files(names: Iterable[str]) -> list[str]:
     """
     languages = set()
     for name in names:
+        # the name with a group in place of {}, gzipped or not
         pattern = re.compile(re.escape(Path(name).name).replace(r"\{\}", "([^.]+?)") + r"(\.gz)?")
         files = (data_folder() / Path(name).parent).glob("*") if data_folder() else ()
         languages |= {m[1] for path in files if (m := pattern.fullmatch(path.name))}

@@ -69,7 +69,7 @@ def sample_records(records: list, size: int, seed: int | None = None) -> list:
     size : int
         At most so many; 0 for all.
     seed : int, optional
-        None takes the first. Samples of one seed are nested.
+        None takes the first. A smaller sample of a seed is part of a larger one.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def map_text(
     table: dict | Callable[[str], str],
     columns=("premise", "hypothesis", "tokens"),
 ) -> list[dict]:
-    """Records whose text columns went through a function of a string.
+    """Records with a function applied to every string of their text columns.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ class RecordsSpec:
 
 
 def spec_readers(spec: RecordsSpec) -> dict[str, RecordReader]:
-    """The readers that a spec may name by their task.
+    """The readers of records that a spec may choose from, by task.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ class LabelledRecords:
     Parameters
     ----------
     language : str
-        A language that the model was not trained on gets no language-specific inputs.
+        Its name; one that the model was not trained on gets no language-specific inputs.
     records : RecordsSpec
     """
 
