@@ -18,7 +18,7 @@ from xlingual_nb.measures.embeddings import (
     batches,
     content_ids,
     hidden_states,
-    truncate_sentences,
+    truncate,
     position_similarity,
     principal_components,
     sentence_vectors,
@@ -157,7 +157,7 @@ def test_batches_partition_the_sentences_within_the_budget(lengths, budget):
     st.booleans(),
 )
 def test_keep_cuts_one_end(sentences, limit, end):
-    assert [list(s) for s in truncate_sentences(Encoded.of(sentences), limit, end)] == [
+    assert [list(s) for s in truncate(Encoded.of(sentences), limit, end)] == [
         s[-limit:] if end else s[:limit] for s in sentences
     ]
 

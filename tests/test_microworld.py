@@ -16,22 +16,28 @@ from xlingual_nb.microworld.lexicon import N_BUNDLES, cognate_parameter, make_le
 from xlingual_nb.microworld.semantics import SKELETON, make_meanings
 from xlingual_nb.microworld.realisation import BIO, TAGS, align_words, token_columns, realise
 from xlingual_nb.microworld.typology import (
-    CHOICES,
+    ALLOWED_VALUES,
     PRESETS,
     SCRIPTS,
-    STRUCTURE,
+    STRUCTURAL_PARAMETERS,
     Typology,
     typology_distance,
     halfway_language,
     preset,
 )
-from xlingual_nb.microworld.world import CLOSED, Categorical, RandomStream, class_sizes, make_world
+from xlingual_nb.microworld.world import (
+    CLOSED_CLASSES,
+    Categorical,
+    RandomStream,
+    class_sizes,
+    make_world,
+)
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, 0.3, 1.0])
 syllables = st.sampled_from(["CV", "CV CVC", "CCV CVCC"])
 grammars = st.fixed_dictionaries(
-    {d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"}
+    {d: st.sampled_from(v) for d, v in ALLOWED_VALUES.items() if d != "script"}
     | dict(scramble=share, pro_drop=share, syllables=syllables)
 )
 records = st.builds(
@@ -118,9 +124,11 @@ def test_two_languages_say_the_same(a, b):
     open_class = lambda s: (
         sorted(zip(s.rows.tolist(), (s.codes // N_BUNDLES)[...].tolist())) if len(s) else []
     )
-    keep = lambda s: [p for p in open_class(s) if SMALL.names[SMALL.classes[p[1]]] not in CLOSED]
+    keep = lambda s: [
+        p for p in open_class(s) if SMALL.names[SMALL.classes[p[1]]] not in CLOSED_CLASSES
+    ]
     assert keep(x) == keep(y)
-    content = ~np.isin([SMALL.names[c] for c in x.classes], list(CLOSED))
+    content = ~np.isin([SMALL.names[c] for c in x.classes], list(CLOSED_CLASSES))
     assert np.isin(np.flatnonzero(content), i).all()  # every content word has its partner
 
 
@@ -272,7 +280,9 @@ def test_halfway_lies_between():
         for b in ("hi", "tr", "th"):
             a_, b_ = PRESETS[a], PRESETS[b]
             mid = halfway_language(a_, b_)
-            assert all(getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURE)
+            assert all(
+                getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURAL_PARAMETERS
+            )
             near, far = typology_distance(a_, mid), typology_distance(mid, b_)
             assert (
                 abs(near + far - typology_distance(a_, b_)) < 1e-9

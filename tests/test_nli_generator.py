@@ -13,7 +13,7 @@ from xlingual_nb.microworld.nli_edits import (
     LABELS,
     SITES,
     SUBSTITUTION_NAMES,
-    UNSAFE,
+    NO_SAFE_LABEL,
     Design,
     sample_design,
 )
@@ -72,7 +72,7 @@ def test_labels_agree_with_brute_force():
             label = Design(
                 np.array([[FRAME_NAMES.index(p), FRAME_NAMES.index(h)]]), sites, np.array([-1])
             ).labels()[0]
-            if label < UNSAFE:
+            if label < NO_SAFE_LABEL:
                 assert label == brute(p, h, subject, scope), (p, h, subject, scope)
                 checked += 1
     assert checked > 90
@@ -81,7 +81,7 @@ def test_labels_agree_with_brute_force():
 def test_every_label_and_site_is_drawn():
     design = sample_design(RandomStream("t"), 20_000)
     labels = design.labels()
-    assert set(labels) == {0, 1, 2, UNSAFE} and (design.sites != 0).any(0).all()
+    assert set(labels) == {0, 1, 2, NO_SAFE_LABEL} and (design.sites != 0).any(0).all()
     drawn = {i for i, name in enumerate(SUBSTITUTION_NAMES) if name != "unrelated"}
     assert set(design.substitution) == {-1} | drawn
     alike = design.substitution >= 0

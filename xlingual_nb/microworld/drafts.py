@@ -102,7 +102,9 @@ class Draft:
         Parameters
         ----------
         path : str
+        Noun phrase or clause, as "main.subj".
         **values : int or ndarray, shape (n,)
+        Concept of each sentence, by the last part of the slot's name.
         """
         for name, value in values.items():
             self.matrix[:, SLOT_INDEX[f"{path}.{name}"]] = value
@@ -132,20 +134,22 @@ FAVOURITE_RANK = Categorical(
 
 
 def sample_favourite(world, rng, role, governor):
-    """One of each governor's favourites in a role.
+    """For each governor one of the concepts that it prefers in a role, such as one of a verb's usual
+    objects.
 
     Parameters
     ----------
     world : World
     rng : RandomStream
     role : str
-        Key of `world.ROLES`.
+        Key of `world.ROLES`, as "object".
     governor : ndarray, shape (n,)
-        Concepts.
+        Concepts that the sampled ones depend on, such as verbs.
 
     Returns
     -------
     ndarray, shape (n,)
+        Concepts.
     """
     return world.favourites[role][
         governor, FAVOURITE_RANK.sample(rng, np.zeros(len(governor), np.int64))
@@ -269,15 +273,17 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
 
 # %% ../../nbs/lib/3030_drafts.ipynb #ffa6dadb
 def fill_case(draft, path, case, linker=""):
-    """Fill the case of a noun phrase, and the adposition that stands for it.
+    """Fill the case of a noun phrase, and the adposition that expresses it, where there is a noun.
 
     Parameters
     ----------
     draft : Draft
     path : str
+        The noun phrase, as "main.subj.gen".
     case : str
+        As "GEN".
     linker : str
-        Empty for no adposition.
+        The adposition, as "of"; empty for none.
     """
     here = slot_values(draft.matrix, path, "noun") > 0
     draft.matrix[here, SLOT_INDEX[f"{path}.case"]] = draft.world.concept(case)

@@ -19,7 +19,7 @@ from xlingual_nb.microworld.semantics import (
     SLOT_INDEX,
     CLAUSES,
     HEAD_INDEX,
-    NOMINALS,
+    NOUN_PHRASES,
     SKELETON,
     Meanings,
     slot_values,
@@ -59,7 +59,7 @@ BIO = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-M
 
 # %% ../../nbs/lib/3070_realisation.ipynb #b520b7ba
 def article_concepts(lang, world):
-    """The articles of a language, as words or endings.
+    """The articles that a language has, whether as words or as endings.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def article_concepts(lang, world):
     Returns
     -------
     tuple of int
-        Concepts.
+        Concepts "the" and "a", or those of them that it has.
     """
     the = world.concept("the")
     a = world.concept("a")
@@ -237,7 +237,7 @@ def inflect(matrix, lang, world):
     bundle = np.zeros(matrix.shape, np.int64)
 
     # noun phrases: endings of the noun, and function words that stay silent
-    for path in NOMINALS:
+    for path in NOUN_PHRASES:
         bundle[:, SLOT_INDEX[f"{path}.noun"]] = noun_bundle(lang, world, matrix, path)
         for name, silent in silent_nominal_slots(lang, world, matrix, path).items():
             concepts[silent, SLOT_INDEX[f"{path}.{name}"]] = 0
@@ -252,12 +252,12 @@ def inflect(matrix, lang, world):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #71d0f126
 def drop_pronouns(codes, matrix, lang, world, rng):
-    """Empty, in place, subject pronouns of a pro-drop language.
+    """Leave out a share of the subject pronouns, in place, as pro-drop languages do.
 
     Parameters
     ----------
     codes : ndarray, shape (n, slots)
-        Form codes.
+        Word form of each slot; 0 for none.
     matrix : ndarray, shape (n, slots)
         Concepts.
     lang : Typology
@@ -273,7 +273,7 @@ def drop_pronouns(codes, matrix, lang, world, rng):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #2590e1de
 def sentence_orders(lang, part, seed, n):
-    """The order of the slots of each sentence.
+    """The word order of each sentence: the language's basic order, or at random one of all six.
 
     Parameters
     ----------
@@ -286,11 +286,12 @@ def sentence_orders(lang, part, seed, n):
     Returns
     -------
     ndarray, shape (n, slots)
-        Permutations of the skeleton.
+        Slots of each sentence in the order in which they are written.
     """
     scrambled = RandomStream("scramble", lang.name, part, seed).bernoulli(
         n, 1.0 if lang.order == "free" else lang.scramble
     )
+    # row 0 of `slot_orders` is the basic order, rows 1 to 6 are all orders
     sampled_order = RandomStream("order", lang.name, part, seed).integers(n, 6)
     return slot_orders(lang)[np.where(scrambled, 1 + sampled_order, 0)]
 
@@ -319,7 +320,7 @@ def entity_tags(world, matrix):
     tag_of_class = np.array([begin_tag.get(name, 0) for name in world.names])
 
     tags = np.zeros(matrix.shape, np.int64)
-    for path in NOMINALS:
+    for path in NOUN_PHRASES:
         head = slot_values(matrix, path, "noun")
         flat = slot_values(matrix, path, "flat")
         # a compound name is of the kind of its second word, any other of that of its head
@@ -339,9 +340,9 @@ class AnnotatedCorpus:
     lexicon : Lexicon
     meanings : Meanings
     codes : ndarray, shape (tokens,)
-        Form codes.
+        Word forms: concept * `N_BUNDLES` + index of the inflection.
     slots : ndarray, shape (tokens,)
-        Columns of the skeleton.
+        Slot of each token, an index into `SKELETON`.
     heads : ndarray, shape (tokens,)
         1-based position of the head in the sentence, 0 for the root.
     starts : ndarray, shape (n + 1,)
@@ -373,8 +374,8 @@ class AnnotatedCorpus:
     @cached_property
     def words(self):
         """The word of each token, a list."""
-        kinds, at = np.unique(self.codes, return_inverse=True)
-        return np.array([self.lexicon.form(c) for c in kinds], dtype=object)[at].tolist()
+        codes, index = np.unique(self.codes, return_inverse=True)
+        return np.array([self.lexicon.form(c) for c in codes], dtype=object)[index].tolist()
 
     @cached_property
     def upos(self):
@@ -568,7 +569,7 @@ def tree_records(speech):
 
 # %% ../../nbs/lib/3070_realisation.ipynb #50549a4c
 def topic_records(speech):
-    """Document records.
+    """Documents as records of topic classification.
 
     Parameters
     ----------
@@ -577,7 +578,7 @@ def topic_records(speech):
     Returns
     -------
     list of dict
-        `text` and `label` (the topic).
+        `text`, all sentences of a document, and `label`, the number of its topic.
     """
     corpus = speech.corpus()
     first = np.unique(speech.meanings.document, return_index=True)[1]
@@ -588,7 +589,7 @@ def topic_records(speech):
 
 
 def language_records(speeches):
-    """Language identification records.
+    """Sentences as records of language identification.
 
     Parameters
     ----------
@@ -598,7 +599,7 @@ def language_records(speeches):
     Returns
     -------
     list of dict
-        `text` and `label` (position of the language).
+        `text`, a sentence, and `label`, the number of its language in `speeches`.
     """
     records = []
     for label, speech in enumerate(speeches):

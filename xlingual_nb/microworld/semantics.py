@@ -17,7 +17,7 @@ from .world import Categorical, RandomStream, World, zipf_weights
 from xlingual_nb.microworld.skeleton import (
     SKELETON,
     SLOT_INDEX,
-    FEATURES,
+    IS_FEATURE,
     check_part,
     check_integer,
     is_in_part,
@@ -28,9 +28,9 @@ from xlingual_nb.microworld.skeleton import (  # noqa: F401, importable from her
     verbal_slots,
     modified_nominal_slots,
     HEAD_INDEX,
-    NOMINALS,
+    NOUN_PHRASES,
     CLAUSES,
-    PARTS,
+    QUARTERS_OF_PART,
     bag_hash,
     slot_values,
 )
@@ -64,7 +64,7 @@ CAST_SIZE, DOCUMENTS_PER_BLOCK, MAX_WORDS, MIN_WORDS = (
 
 @dataclass(frozen=True, eq=False)
 class Meanings:
-    """Abstract sentences with their documents.
+    """Abstract sentences, as concepts in the slots of a dependency tree, with their documents.
 
     Parameters
     ----------
@@ -74,6 +74,7 @@ class Meanings:
     matrix : ndarray, shape (n, slots)
         A concept in each slot; 0 if empty.
     document, topic : ndarray, shape (n,)
+        Number of each sentence's document and of its topic.
     """
 
     world: World
@@ -104,7 +105,7 @@ class Meanings:
 
 
 def sentence_lengths(matrix):
-    """Number of English words of each meaning.
+    """Number of words that each meaning has in English, in which some features are endings.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def sentence_lengths(matrix):
     -------
     ndarray, shape (n,)
     """
-    return (matrix[:, ~FEATURES] > 0).sum(1)
+    return (matrix[:, ~IS_FEATURE] > 0).sum(1)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #2122b544
 class DocumentPlan(NamedTuple):
@@ -158,7 +159,7 @@ class DocumentPlan(NamedTuple):
 
 
 def sample_cast(draft):
-    """Entities by the topic of each document.
+    """The entities that each document mentions again and again, drawn by its topic.
 
     Parameters
     ----------
@@ -168,6 +169,7 @@ def sample_cast(draft):
     Returns
     -------
     ndarray, shape (documents, CAST_SIZE, 3)
+        Core concept, head and second word of each entity.
     """
     pool = draft.world.pool["companion"]
     by_topic = draft.world.by_topic["companion"]

@@ -18,12 +18,7 @@ from safetensors import safe_open
 from torch import nn
 
 from ..errors import InputError, require
-from xlingual_nb.measures.embeddings import (
-    batches,
-    default_budget,
-    check_and_truncate,
-    truncate_sentences,
-)
+from ..measures.embeddings import batches, default_budget, check_and_truncate, truncate
 from ..models.checkpoints import Checkpoint
 from ..models.configs import FineTuning, LanguageView
 from .encoding import Inputs, truncated_pair_lengths
@@ -156,8 +151,8 @@ def cut_pairs(
     limits = truncated_pair_lengths(premises.lengths, hypotheses.lengths, room)
     premise_view, hypothesis_view = both_views(checkpoint, views)
     return (
-        truncate_sentences(premises, limits[0], end=premise_view.inverted),
-        truncate_sentences(hypotheses, limits[1], end=hypothesis_view.inverted),
+        truncate(premises, limits[0], end=premise_view.inverted),
+        truncate(hypotheses, limits[1], end=hypothesis_view.inverted),
     )
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #d6e2e0ef
