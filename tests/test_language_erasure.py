@@ -19,7 +19,7 @@ from xlingual_nb.measures.language_erasure import (
     word_class_masks,
     covariance,
     identification_accuracy,
-    fit_erasures,
+    fit_language_erasures,
     project_out,
 )
 from xlingual_nb.models.checkpoints import load_checkpoint
@@ -57,7 +57,7 @@ def rows(seed, languages=3, n=200, width=5):
 @given(st.integers(0, 10_000), st.integers(2, 4))
 def test_every_way_leaves_means_alike_where_it_says_so(seed, languages):
     known = rows(seed, languages)
-    ways = fit_erasures(known, "0")
+    ways = fit_language_erasures(known, "0")
     assert (*ways,) == ERASURES
     for name in ("shifted", "centred", "directions removed", "whitened"):
         means = np.stack([ways[name](l, X).mean(0) for l, X in known.items()])
@@ -106,14 +106,14 @@ def test_a_language_that_is_a_mean_and_one_that_is_a_spread():
         {"en": same[:200], "xx": same[:200] + 9},
         {"en": same[200:], "xx": same[200:] + 9},
     )
-    out = fit_erasures(known, "en")["centred"]
+    out = fit_language_erasures(known, "en")["centred"]
     moved = [{l: out(l, X) for l, X in side.items()} for side in (known, asked)]
     assert (
         identification_accuracy(known, asked) == 1
         and identification_accuracy(*moved) == identification_accuracy(*moved, spreads=True) == 0.5
     )
     wide = [{"en": X["en"], "xx": 3 * X["en"]} for X in (known, asked)]
-    out = fit_erasures(wide[0], "en")
+    out = fit_language_erasures(wide[0], "en")
     centred, white = (
         [{l: out[name](l, X) for l, X in side.items()} for side in wide]
         for name in ("centred", "whitened")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHRINKAGE', 'ERASURES', 'STEP', 'IdentitySpec', 'covariance', 'whitening', 'project_out', 'mean_difference_axes',
-           'fit_erasures', 'identification_accuracy', 'read_all_sides', 'scores_at_layer', 'erasure_scores',
+           'fit_language_erasures', 'identification_accuracy', 'read_all_sides', 'scores_at_layer', 'erasure_scores',
            'make_identities', 'identity_cost', 'IdentityClassesSpec', 'word_class_masks', 'hits_by_class',
            'erasure_scores_by_class', 'make_identity_classes']
 
@@ -35,7 +35,7 @@ from ..text.sources import CorpusSpec, corpus_size
 @dataclass(frozen=True)
 class IdentitySpec:
     """A run that measures retrieval, word translation and language identification before and
-    after language identity is erased from vectors (`fit_erasures`).
+    after language identity is erased from vectors (`fit_language_erasures`).
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ ERASURES = (
 )
 
 
-def fit_erasures(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
+def fit_language_erasures(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
     """Six ways to erase language identity from vectors, as functions fitted to the same vectors.
 
     "as it is" changes nothing; "shifted" moves each language's mean to that of the source;
@@ -170,7 +170,7 @@ def fit_erasures(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -
     -------
     dict of callable
         By name of the erasure, a function of a language and its vectors (n, H) that returns
-        vectors (n, H), as in `fit_erasures(vectors, "en")["centred"]("de", X)`.
+        vectors (n, H), as in `fit_language_erasures(vectors, "en")["centred"]("de", X)`.
     """
     means = {language: X.mean(0) for language, X in sentences.items()}
     whitenings = {language: whitening(X) for language, X in sentences.items()}
@@ -286,7 +286,7 @@ def _layer_types(states: dict, sides: dict, layer: int, vocabulary: int) -> dict
 
 def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
     """Sentence retrieval, word translation and language identification by the vectors of one layer,
-    as they are and after each way to erase language identity from them (`fit_erasures`).
+    as they are and after each way to erase language identity from them (`fit_language_erasures`).
 
     Parameters
     ----------
@@ -316,8 +316,8 @@ def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dic
     training = {language: X[:half] for language, X in sentences.items()}
     evaluation = {language: X[half:] for language, X in sentences.items()}
 
-    erasures = fit_erasures(training, source, spec.seed)
-    word_erasures = fit_erasures(_occurring_types(types), source, spec.seed)
+    erasures = fit_language_erasures(training, source, spec.seed)
+    word_erasures = fit_language_erasures(_occurring_types(types), source, spec.seed)
 
     scores = {}
     for name, erase in erasures.items():
@@ -524,7 +524,7 @@ def hits_by_class(
     target : str
         Language of the translations.
     out : callable
-        Erases language identity (one of `fit_erasures`).
+        Erases language identity (one of `fit_language_erasures`).
 
     Returns
     -------
@@ -582,7 +582,9 @@ def erasure_scores_by_class(spec: IdentitySpec, encoder, store) -> dict:
         types = _layer_types(states, sides, layer, encoder.vocabulary)
         scores = {}
         # erasures are fitted to the word types, not to sentences
-        for name, erase in fit_erasures(_occurring_types(types), source, spec.seed).items():
+        for name, erase in fit_language_erasures(
+            _occurring_types(types), source, spec.seed
+        ).items():
             scores[name] = {
                 t: hits_by_class(types, pairs[t], classes[t], t, erase) for t in targets
             }

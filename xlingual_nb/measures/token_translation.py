@@ -241,7 +241,7 @@ def translation_hits(types: dict, pairs: np.ndarray, target: str, out) -> np.nda
     target : str
         Language of the translations.
     out : callable
-        Erases language identity (one of `fit_erasures`): a function of a language and its
+        Erases language identity (one of `fit_language_erasures`): a function of a language and its
         vectors (n, H) that returns vectors (n, H).
 
     Returns

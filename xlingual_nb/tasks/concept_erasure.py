@@ -16,7 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import require
-from ..measures.language_erasure import ERASURES, identification_accuracy, fit_erasures
+from xlingual_nb.measures.language_erasure import (
+    ERASURES,
+    identification_accuracy,
+    fit_language_erasures,
+)
 from ..models.external import model_size
 from ..models.configs import LinearTagging, step_flops
 from ..models.pretraining_specs import check_layers_exist
@@ -115,7 +119,7 @@ def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> 
     import torch
     from xlingual_nb.measures.mean_shift import random_orthogonal
 
-    functions = fit_erasures(vectors, source, seed)
+    functions = fit_language_erasures(vectors, source, seed)
     rng = np.random.default_rng(seed)
 
     # the two controls of each language: a shift as long as that to the source, and a rotation
