@@ -102,9 +102,9 @@ class Draft:
         Parameters
         ----------
         path : str
-        Noun phrase or clause, as "main.subj".
+            Noun phrase or clause, as "main.subj".
         **values : int or ndarray, shape (n,)
-        Concept of each sentence, by the last part of the slot's name.
+            Concept of each sentence, by the last part of the slot's name.
         """
         for name, value in values.items():
             self.matrix[:, SLOT_INDEX[f"{path}.{name}"]] = value

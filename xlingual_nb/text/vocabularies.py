@@ -84,7 +84,7 @@ class Lattice:
         Parameters
         ----------
         keep : ndarray of bool, shape (subwords,)
-        Subwords that stay.
+            Subwords that stay.
 
         Returns
         -------
