@@ -62,8 +62,8 @@ MUTATIONS = [
     Mutation(
         "variance divided by n",
         "measures/statistics.py",
-        "np.var(arm, ddof=1)",
-        "np.var(arm, ddof=0)",
+        "np.var(sample, ddof=1)",
+        "np.var(sample, ddof=0)",
         "test_statistics.py",
     ),
     Mutation(
@@ -104,8 +104,8 @@ MUTATIONS = [
     Mutation(
         "a character is moved past white space once",
         "text/transforms.py",
-        "    while code in _STAY:\n",
-        "    if code in _STAY:\n",
+        "    while code in _UNSHIFTED:\n",
+        "    if code in _UNSHIFTED:\n",
         "test_transforms.py",
     ),
     Mutation(

@@ -256,7 +256,8 @@ def first_subword_vectors(
     # A sentence that is too long is read in overlapping windows.
     max_tokens = encoder.max_length(view)
     sentence, first, size = overlapping_windows(pieces.lengths, max_tokens)
-    slots = slice_indices(pieces.starts[sentence] + first, size)  # tokens of all windows, end to end
+    # tokens of all windows, end to end
+    slots = slice_indices(pieces.starts[sentence] + first, size)
     starts = np.concatenate([[0], np.cumsum(size)])  # of the windows among all their tokens
     states = hidden_states(encoder, Encoded(pieces.ids[slots], starts), view, layers)
 
