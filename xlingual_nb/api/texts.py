@@ -83,7 +83,7 @@ def read_source(source: str, part: str, **parameters) -> Corpus:
                 continue
             kind = "bible" if sources.is_verse_file(path) else "text"
             # in this context, an error of reading names the layout that the file seems to have
-            stack.enter_context(layout_named(path, kind, strict=True))
+            stack.enter_context(name_layout_in_errors(path, kind, strict=True))
         return sources.load_corpus(source, part, **parameters)
 
 
@@ -157,7 +157,7 @@ def warn_of_few_pairs(usable: int, pairs: int, name: str = "dictionary") -> None
     name : str
         Of the dictionary, for the message.
     """
-    message = few_pairs(usable, pairs, name)
+    message = few_pairs_warning(usable, pairs, name)
     if message:
         warnings.warn(message, stacklevel=3)  # at the line that called the API
 
