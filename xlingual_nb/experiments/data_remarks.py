@@ -231,10 +231,10 @@ def file_remarks(file: DataFile, spec) -> list[str]:
     findings, is_wrong = _findings(file, stat.st_size, stat.st_mtime_ns)
     if is_wrong:
         raise InputError(f"{file.path} cannot be what its name says: {'; '.join(findings)}")
-    if findings and foreign_layout(*file) and not isinstance(spec, WordSpec):
+    if findings and foreign_layout_message(*file) and not isinstance(spec, WordSpec):
         read_data(spec)  # raises what reading it would, with the command that converts it
 
-    conversion = conversion_of(file.path)  # empty for a file that was not converted
+    conversion = describe_conversion(file.path)  # empty for a file that was not converted
     return [*findings, conversion] if conversion else list(findings)
 
 
