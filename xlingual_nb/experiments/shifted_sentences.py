@@ -12,7 +12,7 @@ import math
 import pandas as pd
 
 from .. import microworld
-from ..measures.shift_translation import ShiftSpec, said_twice
+from ..measures.shift_translation import ShiftSpec, sentences_and_references
 from ..microworld.lexicon import N_BUNDLES
 from ..text.sources import CorpusSpec
 
@@ -96,7 +96,7 @@ def shifted_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.D
     source_language, target_language = run.pair
     source_glosses, target_glosses = [word_glosses(text) for text in run.texts]
 
-    source_sentences, reference_sentences = said_twice(run, store)
+    source_sentences, reference_sentences = sentences_and_references(run, store)
     # in one line: a sentence of text may hold line ends and doubled blanks
     source = " ".join(source_sentences[number].split())
     reference = " ".join(reference_sentences[number].split())
