@@ -256,20 +256,20 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     Returns
     -------
     parts : list of str
-        "microworld **+14.7 points [11.1, 18.2]**, n = 7, ✓ reproduced", and the verdict on fresh
-        seeds where there is one.
+        "microworld **+14.7 points [11.1, 18.2]**, n = 7, ✓ reproduced", and behind it, where the
+        claim was tested once more on seeds that no earlier run has used, "confirmed on 5 fresh
+        seeds".
     published : str
         "+12.3 points"; where the paper prints only the scores that are compared, "7.3 (ours 1.6)"
         for each; else "no number printed".
     """
     parts = []
     published_effect = float("nan")
-    places = {}  # {name of the text: (scale, corpus)}
+    places = {}  # {"Bible": ("laptop", "bible"), ...}
     for scale, row in tested_rows(finding, frames):
         published_effect = row.published  # the same at every scale
-        name = text_name(scale, row.corpus)  # as "Bible"
+        name = text_name(scale, row.corpus)
         places[name] = scale, row.corpus
-        # tested once more on seeds that no earlier run has used: "confirmed on 5 fresh seeds"
         fresh = f", {row.fresh}" if row.fresh else ""
         parts.append(f"{name} {effect_text(row, finding.unit)}{fresh}")
 

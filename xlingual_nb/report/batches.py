@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KEYS', 'NOT_IN_NAME', 'SAME_EXECUTION', 'Entry', 'output_name', 'batch_file', 'read_batch', 'read_entry',
            'is_finished', 'execute_entry', 'Outcome', 'as_json', 'execute_in_process', 'all_done', 'stop',
-           'execute_on_worker', 'execute_on_workers', 'run_batch', 'run_notebooks', 'named_entry']
+           'execute_on_worker', 'execute_on_workers', 'execute_unless_finished', 'run_batch', 'run_notebooks',
+           'named_entry']
 
 # %% ../../nbs/lib/8170_batches.ipynb #959fcc98
 import json
@@ -19,6 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import InputError, require
@@ -481,6 +483,35 @@ def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     return outcomes
 
 # %% ../../nbs/lib/8170_batches.ipynb #a91d92ca
+def execute_unless_finished(entry: Entry, children: set, is_stopped, say) -> Outcome:
+    """Execute an entry in a process of its own, unless that was done before or the batch stops.
+
+    Parameters
+    ----------
+    entry : Entry
+        A notebook with its parameters, and the path of its executed copy.
+    children : set
+        The processes that run now, for whoever stops them.
+    is_stopped : threading.Event
+        Set when the batch is interrupted: entries that have not begun do not begin.
+    say : callable
+        Is called with one line of progress at a time.
+
+    Returns
+    -------
+    Outcome
+        `done`, `found` (executed before) or `failed`, with how or why in words.
+    """
+    if is_stopped.is_set():
+        return Outcome(entry, "failed", "not begun")
+    if is_finished(entry):
+        outcome = Outcome(entry, "found", SAME_EXECUTION)
+    else:
+        outcome = execute_in_process(entry, children, say)
+    say(f"{entry.name}: {outcome.status} ({outcome.text})")
+    return outcome
+
+
 def run_batch(
     entries: list[Entry],
     jobs: int = 1,
@@ -534,18 +565,8 @@ def run_batch(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: kernels are closed
 
-    def run_one(entry):
-        """Execute an entry unless it is finished or the batch was stopped, and say its outcome."""
-        if is_stopped.is_set():
-            return Outcome(entry, "failed", "not begun")
-        if is_finished(entry):
-            outcome = Outcome(entry, "found", SAME_EXECUTION)
-        else:
-            outcome = execute_in_process(entry, children, say)
-        say(f"{entry.name}: {outcome.status} ({outcome.text})")
-        return outcome
-
     # one thread for each entry that runs, which only waits for the entry's process
+    run_one = partial(execute_unless_finished, children=children, is_stopped=is_stopped, say=say)
     with ThreadPoolExecutor(jobs) as pool:
         try:
             outcomes = list(pool.map(run_one, entries))

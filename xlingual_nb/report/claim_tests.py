@@ -25,8 +25,8 @@ ALPHA = 0.05  # level of every test
 def baseline_labels(claim, test, row) -> tuple[str, ...]:
     """Labels of a row's baselines, such as `untrained | en | es` of `en-es | en | es`.
 
-    A row of a transfer experiment is labelled by model, source and target language; its baselines
-    are scores that a model without the transfer in question gets, as an untrained encoder's.
+    `en-es | en | es` is a model pretrained on English and Spanish, fine-tuned in English and tested
+    in Spanish. Its baselines are what it has to beat, as an untrained encoder fine-tuned alike.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ def precondition_rows(claim, test) -> tuple[str, ...]:
     claim : Claim
         The claim, which may name such rows (`alive`).
     test : Comparison
-        One of its tests. A test with `net` is of a share: are the rows `plus`, less their
-        baselines, more than `factor` times the rows `minus`, less theirs?
+        One of its tests. A test with `net` is of a share: it compares the rows `plus`, less their
+        baselines, with `factor` times the rows `minus`, less theirs.
 
     Returns
     -------
@@ -333,7 +333,7 @@ def group_name(groups: dict[str, SeedGroup], runs: frozenset[str], row: str, col
     for name, group in groups.items():
         if runs & group.runs:
             return name
-    # other models of the same row, as of another column: the row's label alone is taken
+    # the row's label is the name of other models already, as of those behind another column
     if runs and row in groups:
         return f"{row}, {column}"
     return row
@@ -449,16 +449,19 @@ class Outcome:
         return self.weakest(AGAINST[self.test.test])
 
     def weakest(self, name: str) -> float:
-        """The larger p of two: by the seeds' own spread, and by that of their column.
+        """The larger p of two: by the seeds' own spread, and by the one typical of their column.
+
+        Few seeds that happen to agree closely are no proof of a small spread.
 
         Parameters
         ----------
         name : str
-            Method of `Estimate`: `p_above`, `p_below`, `p_within` or `p_outside`.
+            Method of `Estimate` that gives the p: `p_above`, `p_below`, `p_within` or `p_outside`.
         """
         p = getattr(self.estimate, name)(self.scaled_margin)
         if self.by_column:
-            p = max(p, getattr(self.by_column, name)(self.scaled_margin))
+            p_by_column = getattr(self.by_column, name)(self.scaled_margin)
+            p = max(p, p_by_column)
         return p
 
     @property
@@ -480,12 +483,18 @@ class Outcome:
         return self.scaled_margin >= 0 or low > 0
 
     def distances(self, effect: float | None = None) -> list[float]:
-        """How far inside its region an effect lies from each bound; negative outside.
+        """How far an effect lies from each bound of the test, on the side that the claim says.
 
         Parameters
         ----------
         effect : float, optional
             On the scale of the test; by default the estimate.
+
+        Returns
+        -------
+        list of float
+            Of an effect of 0.3, [0.2] for "above 0.1" and [-0.1, 0.5] for "within 0.2": negative
+            beyond a bound.
         """
         effect = self.estimate.value if effect is None else effect
         above = effect - self.scaled_margin

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONFIRMED_SAME', 'REVERSED', 'FIRST', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT', 'OUTCOMES', 'COMPARED',
-           'read_confirmed', 'outcome_of', 'compared_verdicts', 'confirmation_scores']
+           'read_confirmed', 'outcome_of', 'compared_verdicts', 'planned_facts', 'confirmation_scores']
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #c9228c37
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from . import verdicts
-from .confirmation_plan import plans
+from .confirmation_plan import LeftOut, PlannedClaim, plans
 from .confirmation import CONFIRMED
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #b787bc9b
@@ -44,7 +44,10 @@ def read_confirmed(root: Path) -> pd.DataFrame:
 
 
 def outcome_of(exploratory: str, confirmed: str) -> str:
-    """What became of an exploratory verdict on fresh seeds: confirmed, reversed and so on.
+    """What became of a claim's first verdict when the claim was tested again on fresh seeds.
+
+    A verdict is decided if it is for the claim ("reproduced") or against it ("contradicted",
+    "smaller than the margin").
 
     Parameters
     ----------
@@ -56,7 +59,8 @@ def outcome_of(exploratory: str, confirmed: str) -> str:
     Returns
     -------
     str
-        One of `OUTCOMES`.
+        "not run yet"; "not confirmed" where fresh seeds do not decide, "first decided" where they
+        alone do; else "confirmed" or "reversed".
     """
     if not confirmed:
         return NOT_RUN
@@ -64,9 +68,9 @@ def outcome_of(exploratory: str, confirmed: str) -> str:
         return NOT_CONFIRMED
     if exploratory not in verdicts.DECIDED:
         return FIRST
-    # a decided verdict is for the claim (reproduced) or against it
-    is_same_side = (exploratory == verdicts.REPRODUCED) == (confirmed == verdicts.REPRODUCED)
-    return CONFIRMED_SAME if is_same_side else REVERSED
+    was_for_claim = exploratory == verdicts.REPRODUCED
+    is_for_claim = confirmed == verdicts.REPRODUCED
+    return CONFIRMED_SAME if is_for_claim == was_for_claim else REVERSED
 
 
 COMPARED = [
@@ -105,32 +109,38 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     exploratory_verdicts = exploratory.set_index(key_columns).verdict
     fresh_verdicts = fresh.set_index(key_columns).verdict
 
-    def compared_row(claim, paper, why, n=float("nan"), power=float("nan")):
-        """A row for a claim of a plan, which has neither seeds nor power if it is left out."""
-        key = claim.id, claim.corpus
-        before = exploratory_verdicts.get(key, verdicts.NOT_TESTED)
-        after = fresh_verdicts.get(key, "")
-        return dict(
-            claim=claim.id,
-            paper=paper,
-            corpus=claim.corpus,
-            exploratory=before,
-            n=n,
-            power=power,
-            why=why,
-            confirmed=after,
-            outcome=LEFT_OUT if why else outcome_of(before, after),
-        )
-
     rows = []
     for plan in plans().values():
-        for claim in plan.claims:
-            if claim.cut:  # planned, and given up before any of its seeds was read
-                rows.append(compared_row(claim, plan.paper, claim.cut))
-            else:
-                rows.append(compared_row(claim, plan.paper, "", claim.n, claim.power))
-        rows += [compared_row(claim, plan.paper, claim.why) for claim in plan.left_out]
+        for claim in (*plan.claims, *plan.left_out):
+            before = exploratory_verdicts.get((claim.id, claim.corpus), verdicts.NOT_TESTED)
+            after = fresh_verdicts.get((claim.id, claim.corpus), "")
+            row = dict(claim=claim.id, paper=plan.paper, corpus=claim.corpus)
+            row |= dict(exploratory=before, confirmed=after)
+            rows.append(row | planned_facts(claim, outcome_of(before, after)))
     return pd.DataFrame(rows, columns=COMPARED)
+
+
+def planned_facts(claim: PlannedClaim | LeftOut, outcome: str) -> dict:
+    """What a plan says of a claim, and what became of its verdict, as columns of a table.
+
+    Parameters
+    ----------
+    claim : PlannedClaim or LeftOut
+        A claim that the plan tests on fresh seeds, or leaves out. `cut` is why a planned one was
+        given up before any of its seeds was read.
+    outcome : str
+        What became of the verdict of a claim that is tested, one of `OUTCOMES`.
+
+    Returns
+    -------
+    dict
+        Number of seeds `n` and `power`, NaN if the claim is left out or cut; then `why`, else empty;
+        `outcome`, which is `LEFT_OUT` for these.
+    """
+    why = claim.why if isinstance(claim, LeftOut) else claim.cut
+    if why:
+        return dict(n=float("nan"), power=float("nan"), why=why, outcome=LEFT_OUT)
+    return dict(n=claim.n, power=claim.power, why="", outcome=outcome)
 
 
 def confirmation_scores(compared: pd.DataFrame) -> pd.DataFrame:

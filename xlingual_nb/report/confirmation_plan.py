@@ -272,7 +272,8 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
         sds = []
         for group in groups.values():
-            # seeds that all gave one value say nothing of the spread, nor does their column's
+            # the larger of the group's own variance and the one typical of its column; but seeds
+            # that all gave one value say nothing of the spread
             is_varying = group.own_variance > 0
             larger_variance = max(group.own_variance, group.least_variance)
             sds.append(np.sqrt(larger_variance) if is_varying else 0.0)

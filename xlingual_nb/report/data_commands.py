@@ -133,7 +133,7 @@ def data_convert(
     """Write a file of another layout as this project reads it."""
     from xlingual_nb.text.layouts import convert
 
-    kind = kind or path.absolute().parent.name
+    kind = kind or path.absolute().parent.name  # data lie in folders named by kind, as ner/
     reading, target = convert(path, kind, language, to, normalise)
     omitted = f"; left out: {reading.omitted}" if reading.omitted else ""
     print(f"{path}: {reading.layout}; {len(reading.lines)} lines in {target}{omitted}")

@@ -130,11 +130,16 @@ NO_CODE = ("None", "Not in the code", "Not included")  # how an entry begins tha
 
 
 def links_to_entries(entries) -> str:
-    """Links to ambiguities on this page, as a list with commas.
+    """Links to the sections of a page on ambiguities of a paper.
 
     Parameters
     ----------
     entries : iterable of Ambiguity
+
+    Returns
+    -------
+    str
+        "[D-padding](#d-padding), [D-knn-perplexity](#d-knn-perplexity)".
     """
     return ", ".join(f"[{entry.id}](#{entry.id.lower()})" for entry in entries)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GREY', 'PAGE', 'SMALLEST', 'NO_STYLE', 'visible_texts', 'tick_texts', 'shown_tick_texts', 'overlapping_texts',
-           'LineStyle', 'line_style', 'has_face', 'error_bar_parts', 'legend_styles', 'is_explained',
+           'LineStyle', 'line_style', 'has_face', 'error_bar_caps', 'legend_styles', 'is_explained',
            'unexplained_styles', 'alike_in_grey', 'lightness', 'is_number', 'unnamed_axes', 'faults']
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #1ecaa251
@@ -20,7 +20,7 @@ SMALLEST = 7.0  # points of its smallest letter
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #8030ab01
 def visible_texts(figure) -> list:
-    """All text of a figure that is on the page, but for a watermark.
+    """All text of a figure that is on the page, but for a watermark, which is half transparent.
 
     Parameters
     ----------
@@ -162,8 +162,8 @@ def has_face(line) -> bool:
     return str(line.get_markerfacecolor()) != "none"
 
 
-def error_bar_parts(ax) -> set:
-    """Caps of the error bars of a panel, which belong to the marks they stand on.
+def error_bar_caps(ax) -> set:
+    """Caps of the error bars of a panel: lines of their own, but no marks that a legend explains.
 
     Parameters
     ----------
@@ -173,12 +173,14 @@ def error_bar_parts(ax) -> set:
     -------
     set of Line2D
     """
-    parts = set()
+    from matplotlib.container import ErrorbarContainer
+
+    all_caps = set()
     for container in ax.containers:
-        if hasattr(container, "lines"):
-            _, caps, _ = container.lines
-            parts |= set(caps)
-    return parts
+        if isinstance(container, ErrorbarContainer):
+            _, caps, _ = container.lines  # (data line, caps, bars)
+            all_caps |= set(caps)
+    return all_caps
 
 
 def legend_styles(figure) -> set[LineStyle]:
@@ -207,15 +209,15 @@ def legend_styles(figure) -> set[LineStyle]:
 def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
     """Whether the legends of a figure explain the style of a line, as a whole or in parts.
 
-    In parts: an entry has its colour, and its dashes and hollow marker are those of an entry of
-    that colour or of a grey one, as grey entries explain dashes and markers alone.
+    In parts: one entry shows its colour; its dashes and its hollow marker, if it has them, are shown
+    by an entry of that colour or by a grey one. Grey entries explain dashes and markers alone.
 
     Parameters
     ----------
     style : LineStyle
         Dashes, marker, colour and face of a line.
     explained : set of LineStyle
-        As of `legend_styles`.
+        The styles of all entries of the legends (`legend_styles`).
     """
     if style in explained:
         return True
@@ -240,7 +242,7 @@ def unexplained_styles(figure) -> list[LineStyle]:
     explained = legend_styles(figure)
     unexplained = []
     for ax in figure.axes:
-        caps = error_bar_parts(ax)
+        caps = error_bar_caps(ax)
         lines = [line for line in ax.lines if line not in caps and line.get_visible()]
         styles = {line_style(line) for line in lines if len(line.get_xdata())}
         # a single style needs no legend: the title says what it is

@@ -205,9 +205,10 @@ def label_points(
 
     def count_conflicts(box) -> int:
         """How many marks and names a box lies on, and 1 more if it leaves the panel."""
+        n_overlaps = sum(box.overlaps(other) for other in occupied)
         panel = ax.bbox.padded(4)
         is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
-        return sum(box.overlaps(other) for other in occupied) + (not is_inside)
+        return n_overlaps if is_inside else n_overlaps + 1
 
     # boxes that no name may lie on: marks, and the names that were placed before
     occupied = [box_around(point, half_width) for point in points.values()]
@@ -271,18 +272,22 @@ def alternative_text(figure, caption: str) -> str:
     str
         "CAPTION. Panels: XNLI; NER. Drawn: ours; published."
     """
-    panel_names = [ax.get_title() or ax.get_ylabel() for ax in figure.axes]
-    legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+    legends = list(figure.legends)
+    panel_names = []
+    for ax in figure.axes:
+        panel_names.append(ax.get_title() or ax.get_ylabel())
+        if ax.get_legend():
+            legends.append(ax.get_legend())
     legend_names = []
     for legend in legends:
         legend_names += [text.get_text() for text in legend.get_texts()]
 
-    # each name once: panels may share a title, and legends an entry
     sentences = [caption]
-    if any(panel_names):
-        sentences.append(f"Panels: {'; '.join(dict.fromkeys(filter(None, panel_names)))}")
-    if legend_names:
-        sentences.append(f"Drawn: {'; '.join(dict.fromkeys(filter(None, legend_names)))}")
+    for title, names in (("Panels", panel_names), ("Drawn", legend_names)):
+        # each name once: panels may share a title, and legends an entry
+        distinct_names = dict.fromkeys(name for name in names if name)
+        if distinct_names:
+            sentences.append(f"{title}: {'; '.join(distinct_names)}")
     return ". ".join(sentence.replace("\n", " ") for sentence in sentences) + "."
 
 # %% ../../nbs/lib/8030_figures.ipynb #c17fde65

@@ -55,13 +55,15 @@ def against_before(root: Path, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     now = all_now[[*keys, "verdict", "effect", "low", "high", "n_seeds", "note"]]
     before = pd.read_csv(root / BEFORE, encoding="utf-8")
     # outer: a verdict may be of today alone, or of before alone
-    both = before.merge(now, "outer", keys, suffixes=("_before", ""))
+    both = before.merge(now, how="outer", on=keys, suffixes=("_before", ""))
 
-    registry = {claim.id: claim for claim in claims()}
-    units = {name: effect_unit(registry[name], rows) for name, rows in all_now.groupby("claim")}
+    claim_of_id = {claim.id: claim for claim in claims()}
+    units = {}  # {claim: "points", ...}
+    for claim_id, rows in all_now.groupby("claim"):
+        units[claim_id] = effect_unit(claim_of_id[claim_id], rows)
     both["unit"] = both.claim.map(units).fillna("score")
-    both["paper"] = [registry[name].paper for name in both.claim]
-    both["is_own"] = [registry[name].whose == OF_PAPERS for name in both.claim]
+    both["paper"] = [claim_of_id[claim_id].paper for claim_id in both.claim]
+    both["is_own"] = [claim_of_id[claim_id].whose == OF_PAPERS for claim_id in both.claim]
 
     # today has three words for what was decided, then there were two
     both["held_before"] = both.verdict_before.where(both.verdict_before.isin(HELD_BEFORE), "open")
