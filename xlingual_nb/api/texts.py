@@ -77,7 +77,7 @@ def read_source(source: str, part: str, **parameters) -> Corpus:
     Corpus
     """
     with ExitStack() as stack:
-        for part_of_source in sources.source_parts(source):
+        for part_of_source in sources.split_joined_source(source):
             path = sources.locate_source(part_of_source)
             if path is None:  # generated, as the microworld
                 continue
