@@ -47,7 +47,8 @@ from ..papers.published import published
 
 # %% ../../nbs/12_zero_shot.ipynb #e07f385d
 def belongs_here(claim) -> bool:
-    """Whether a claim is about transfer from English, or about subword overlap as its cause.
+    """Whether notebook 12 tests a claim: one on transfer from English, or on subword overlap as its
+    cause. Each of its tests then reads Tables 2 to 6 or the figure of overlap.
 
     Parameters
     ----------

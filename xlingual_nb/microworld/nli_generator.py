@@ -329,8 +329,9 @@ def side_features(world, matrix):
 def visible_features(world, premise, hypothesis, level="quantified"):
     """Surface features that could give an NLI label away, and that a level balances over labels.
 
-    Of each side its frame, modifiers, classes of nouns and length; of both together the
-    differences in length and words.
+    Of premise and hypothesis alone, where the level asks for that: quantifier and negation,
+    modifiers, classes of nouns and length. Of both together, how much longer one is and how many words
+    are dropped and added: once per language of the level, as the same meanings have other words there.
 
     Parameters
     ----------
@@ -339,7 +340,7 @@ def visible_features(world, premise, hypothesis, level="quantified"):
     premise, hypothesis : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     level : str
-        Key of `LEVELS`.
+        Name of a level of difficulty (`LEVELS`), which says what is balanced.
 
     Returns
     -------

@@ -194,7 +194,8 @@ class Checkpoint:
         Parameters
         ----------
         view : LanguageView or str
-            The language, which may have special tokens of its own.
+            The language, by name or as how it enters the model. `self.views` has those that the
+            model was trained with, by name, and is empty for a model that reads all alike.
 
         Returns
         -------
@@ -202,9 +203,12 @@ class Checkpoint:
             As `((101,), (102,))` for mBERT.
         """
         view = self.view(view)
+        # one language for all: what its tokenizer puts there, or [CLS] and [SEP]
         prefix = (self.cls,) if self.prefix is None else self.prefix
         suffix = (self.sep,) if self.suffix is None else self.suffix
-        if self.views:  # of languages with special tokens of their own
+        # of several languages each may have special tokens of its own, shifted by `special_offset`;
+        # a [SEP] of a language alone (`separator`) is a choice of its own, and `view.sep` knows it
+        if self.views:
             return (self.cls + view.special_offset,), (view.sep(self.sep),)
         return prefix, suffix
 

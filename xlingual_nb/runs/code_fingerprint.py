@@ -364,7 +364,10 @@ class CachedCode:
     files: dict[str, tuple]
 
     def is_current(self) -> bool:
-        """Whether none of the files was moved or written since."""
+        """Whether each module still comes from the file it was read from, unchanged since then.
+
+        Of a module without a file (None) only this is asked: that it still has none.
+        """
         for module, (file, written) in self.files.items():
             if source_of(module) != file:
                 return False

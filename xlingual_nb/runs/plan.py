@@ -330,7 +330,7 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
         if state in ("found", "stale"):
             row[state] += 1
 
-        # a run that is not found need not be made where all that read it are found
+        # to make: what the store lacks, and stale runs; but not a missing run whose readers are all found
         node = missing.get(key)
         if node is not None:
             row["to make"] += 1

@@ -129,9 +129,9 @@ def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, 
 def cut_pairs(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views, max_tokens: int
 ) -> tuple[Encoded, Encoded]:
-    """Sentence pairs truncated to what the model takes, the longer sentence first.
+    """Sentence pairs truncated as BERT does: tokens go from the longer sentence until both fit.
 
-    A sentence loses its end: its last tokens, or the first ones where its language is reversed.
+    A sentence loses its last words; in a language that is read backwards, these are its first tokens.
 
     Parameters
     ----------
@@ -147,9 +147,10 @@ def cut_pairs(
     -------
     premises, hypotheses : Encoded
     """
-    room = max_pair_tokens(checkpoint, views, max_tokens)
+    room = max_pair_tokens(checkpoint, views, max_tokens)  # without special tokens
     limits = truncated_pair_lengths(premises.lengths, hypotheses.lengths, room)
     premise_view, hypothesis_view = both_views(checkpoint, views)
+    # `end` keeps the last tokens in place of the first
     return (
         truncate(premises, limits[0], end=premise_view.inverted),
         truncate(hypotheses, limits[1], end=hypothesis_view.inverted),

@@ -244,7 +244,8 @@ def best_segmentation(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> n
     log_weight : ndarray, shape (subwords,)
         Log probability of each subword.
     cuts : tuple of ndarray
-        Of `binary_splits`.
+        Every way to cut a subword in two (`binary_splits`), a row per cut: indices of the subword and
+        of its parts, sorted by the subword's length; and the first row of each length.
 
     Returns
     -------
@@ -252,9 +253,9 @@ def best_segmentation(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> n
         -inf for single letters, which cannot be split.
     """
     piece, first, tail, starts = cuts
-    best = log_weight.copy()  # of each subword, itself among its segmentations
-    alternative = np.full(len(log_weight), -np.inf)
-    # by length: the parts of a subword are shorter, and done already
+    best = log_weight.copy()  # log probability of each subword, whole or in its best parts
+    alternative = np.full(len(log_weight), -np.inf)  # in its best parts alone
+    # shortest subwords first: the parts of a longer one are then done
     for a, b in zip(starts, [*starts[1:], len(piece)]):
         np.maximum.at(alternative, piece[a:b], best[first[a:b]] + best[tail[a:b]])
         best = np.maximum(best, alternative)
