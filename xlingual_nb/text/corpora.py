@@ -281,12 +281,13 @@ _ABBREVIATIONS = frozenset(
     "mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split()
 )
 _CLOSING_QUOTES = "\"'”’»›)\\]」』）"
-# signs that end a sentence, with closing quotes, before white space; Greek writes `;` for `?`
+# signs that end a sentence, with closing quotes: before white space (Greek writes `;` for `?`), the
+# Chinese and Japanese ones anywhere
 _SENTENCE_END = re.compile(
     rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING_QUOTES}.]*(?:\s[’”]+)*(?=\s)"
     rf"|[。！？]+[{_CLOSING_QUOTES}]*"
 )
-# a colon or semicolon (in Greek ·) before white space; of several the last
+# a colon or semicolon (in Greek ·) before white space, the Chinese ones anywhere; of several the last
 _CLAUSE_END = re.compile(rf"[:;·](?![:;·])[{_CLOSING_QUOTES}]*(?=\s)|[；：]")
 _OPENING_QUOTES = " \t\n\"'“”‘’«»‹›([{¿¡—–-「『（"
 

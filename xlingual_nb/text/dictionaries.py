@@ -279,8 +279,8 @@ def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
 
 
 def is_word(text: str) -> bool:
-    """Whether a string is a word: it has a letter, a digit, or an unassigned code point, which a
-    shifted letter of a Fake-language may be.
+    """Whether a string is a word: it has a letter, a digit, or an unassigned or private code
+    point, which a shifted letter of a Fake-language may be.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def format_omitted(n: int, what: str) -> str:
     return f"{n} {what}" if n else ""
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #8c861992
-# prefixes of IOBES, BILOU and BMES (BMEWO) that mark the end of an entity or a single token, in BIO
+# what the prefixes of IOBES, BILOU and BMES (BMEWO) other than B and I are in BIO: ends, middles, single tokens
 BIO_PREFIX = {"E": "I", "L": "I", "M": "I", "S": "B", "U": "B", "W": "B"}
 ENTITY_TAG = re.compile(rf"[BI{''.join(BIO_PREFIX)}]-\S+")
 
