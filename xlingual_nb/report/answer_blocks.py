@@ -126,13 +126,13 @@ def markdown_table(head: list[str], rows: list) -> str:
     return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
 
 
-def bullet_text(says: str, detail: str) -> str:
+def bullet_text(sentence: str, detail: str) -> str:
     """A sentence as a bullet and, beneath it after a line break, the measured values.
 
     Parameters
     ----------
-    says : str
-        The sentence, in markdown.
+    sentence : str
+        In markdown.
     detail : str
         Values, units and the text they were measured on.
 
@@ -141,7 +141,8 @@ def bullet_text(says: str, detail: str) -> str:
     str
         Markdown.
     """
-    return f"{wrapped('* ' + says, '  ')}  \n{wrapped('  ' + detail, '  ')}"
+    # two spaces at the end of a line are a line break of markdown
+    return f"{wrapped('* ' + sentence, '  ')}  \n{wrapped('  ' + detail, '  ')}"
 
 
 def effect_text(row, unit: str) -> str:
@@ -152,14 +153,16 @@ def effect_text(row, unit: str) -> str:
     row : namedtuple
         A row of `verdicts.csv`, as `DataFrame.itertuples` gives it.
     unit : str
-        Key of `verdict_text.UNITS`: how the effect is formatted.
+        How the effect is formatted: `points`, or another key of `verdict_text.UNITS`.
 
     Returns
     -------
     str
-        Markdown; the interval is left out where none was computed.
+        "**+14.7 points [11.1, 18.2]**, n = 7, ✓ reproduced", without the interval where none was
+        computed.
     """
     text = f"**{with_interval(row, unit)}**, n = {int(row.n_seeds)}, {MARKS[row.verdict]} {row.verdict}"
+    # of several languages tested together, those that show the effect alone; else empty, or NaN
     if isinstance(row.carried_by, str) and row.carried_by:
         text += f" (carried by {row.carried_by})"
     return text
@@ -175,16 +178,11 @@ def text_name(scale: str, corpus: str) -> str:
     corpus : str
         Key of the corpus in the results; `natural-ENCODER` where an external encoder took the
         place of one trained here.
-
-    Returns
-    -------
-    str
-        For an external encoder "natural text, multilingual-e5-small": what it was pretrained on,
-        which its display name adds in brackets, is left to `pretrained_notes`.
     """
     if scale == "paper":
-        return PUBLISHED_SIZE
+        return PUBLISHED_SIZE  # "Bible, published size"
     name = corpus_name(corpus)
+    # "natural text, multilingual-e5-small (trained on ...)": a note says what is in the brackets
     if corpus.startswith(PRETRAINED):
         name, _, _ = name.partition(" (")
     return name
@@ -215,7 +213,7 @@ def tested_rows(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[tuple
 
 
 def pretrained_notes(findings: tuple[Finding, ...], frames: dict[str, pd.DataFrame]) -> list[str]:
-    """What the external encoders that findings were tested with were pretrained on.
+    """Notes on what external encoders, with which findings were tested, were pretrained on.
 
     Parameters
     ----------
@@ -265,22 +263,24 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     """
     parts = []
     published_effect = float("nan")
-    places = {}  # {"Bible": ("laptop", "bible"), ...}
+    studies = {}  # {"Bible": ("laptop", "bible"), ...}: scale and corpus
     for scale, row in tested_rows(finding, frames):
         published_effect = row.published  # the same at every scale
         name = text_name(scale, row.corpus)
-        places[name] = scale, row.corpus
+        studies[name] = scale, row.corpus
         fresh = f", {row.fresh}" if row.fresh else ""
         parts.append(f"{name} {effect_text(row, finding.unit)}{fresh}")
 
     if pd.notna(published_effect):
         return parts, with_unit(published_effect, finding.unit)
 
-    # no effect is printed; the scores that it would be the difference of may be
-    claim = next(claim for claim in claims() if claim.id == finding.claim)
-    number_format = SCORES.get(finding.unit)
-    scores = scores_text(claim, places, number_format) if number_format else ""
-    return parts, scores or "no number printed"
+    # the paper prints no effect, perhaps the scores that it is the difference of
+    published_text = ""
+    if finding.unit in SCORES:
+        claim = next(claim for claim in claims() if claim.id == finding.claim)
+        number_format = SCORES[finding.unit]
+        published_text = scores_text(claim, studies, number_format)
+    return parts, published_text or "no number printed"
 
 
 def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[str]:
@@ -368,10 +368,10 @@ def question_text(test: dict, notebook: str) -> str:
     Parameters
     ----------
     test : dict
-        `question`, as it stands in `trends.csv`, and the `verdict` that the sentence above the
-        numbers was written for.
+        {"question": "scrambling: does µ fall with it?", "verdict": "falls"}: a line of `trends.csv`
+        and the verdict that the sentence above the numbers was written for.
     notebook : str
-        The experiment that asks it, in `trends.csv` of its reference results.
+        The experiment whose reference results have `trends.csv`.
 
     Returns
     -------
@@ -411,7 +411,8 @@ def series_text(series: Series, notebook: str) -> str:
     Parameters
     ----------
     series : Series
-        Rows of one column of a result table, with the sentence that they show.
+        The sentence that some rows of a result table show in a column, and these as {what a reader
+        calls it: label of the row}.
     notebook : str
         The experiment whose reference results (scale `laptop`) have the table.
 
@@ -439,14 +440,15 @@ def series_text(series: Series, notebook: str) -> str:
     # "100 % **56 ± 1** (54)": the published value stands in brackets
     parts = [entry_text(name, entries[row], series.digits) for name, row in series.rows.items()]
     is_any_published = any(pd.notna(entries[row].published) for row in series.rows.values())
-    numbers = [entries[row].n_seeds for row in series.rows.values()]
+    n_models = [entries[row].n_seeds for row in series.rows.values()]
 
-    facts = [column_name(series.column), corpus_name(series.corpus)]
+    corpus = corpus_name(series.corpus)
     if is_any_published:
-        facts[-1] += " (published in brackets)"
-    if max(numbers) > 1:
+        corpus += " (published in brackets)"
+    facts = [column_name(series.column), corpus]
+    if max(n_models) > 1:
         facts.append("mean ± sd")
-    facts.append(models_text(numbers))
+    facts.append(models_text(n_models))
     detail = f"{', '.join(facts)}: {', '.join(parts)}."
     if series.test:
         detail += f" {question_text(series.test, notebook)}"
@@ -538,19 +540,18 @@ def published_size_table(notebook: str, table: str) -> str:
 
 
 def departures_table(departures: dict, notebook: str, root: Path) -> str:
-    """µ (Dufter & Schütze's multilinguality score) of models trained otherwise than their paper says.
+    """What the multilinguality score µ becomes if a model is trained otherwise than its paper says.
 
-    A departure is one such difference, as a setting of the released code that the text does not
-    mention. Beside its models stand those trained by the text, the published µ, and what the
-    departure adds to µ on the same seeds, with its 95 % interval.
+    A departure is one such difference: "padding", say, trains as the released code does, which
+    attends to [PAD]. Beside its models stand those trained by the text, the published µ, and what
+    the departure adds to µ on the same seeds, with its 95 % interval.
 
     Parameters
     ----------
     departures : dict
-        Paths of a `file` (columns arm, row, seed, mu: a line a model) and of `effects` (columns
-        scale, row, difference, added, low, high: a line for each departure from a row), and
-        `names`, {arm: description}. An arm is the group of models with one departure, which
-        `difference` names too.
+        `names`: {"padding": "[PAD] is attended to", ...}, the departures. `file`: path of a CSV, a
+        line a model, whose columns are `arm` (its departure), `row`, `seed` and `mu`. `effects`:
+        path of one with a line for each departure (`difference`) and row: `added`, `low`, `high`.
     notebook : str
         The experiment that trains the models by the text, at scale `paper`.
     root : Path
@@ -563,7 +564,7 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     """
     by_the_text = kept_study(notebook, scale="paper").table("table1")
     by_the_text = by_the_text[by_the_text.column == "µ"]
-    departing_models = pd.read_csv(root / departures["file"], dtype={"row": str})
+    all_models = pd.read_csv(root / departures["file"], dtype={"row": str})
     effects = pd.read_csv(root / departures["effects"])
     effects = effects[effects.scale == "paper"].set_index(["row", "difference"])
 
@@ -572,14 +573,14 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
         "added, same seeds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for arm, description in departures["names"].items():
-        of_arm = departing_models[departing_models.arm == arm]
-        for row_number, models in of_arm.groupby("row"):
+    for departure, description in departures["names"].items():
+        departing_models = all_models[all_models.arm == departure]
+        for row_number, models in departing_models.groupby("row"):
             # the file has the row's number, as "0"; the table its whole label, "0 original"
             is_row = by_the_text.row.str.startswith(f"{row_number} ")
-            (entry,) = by_the_text[is_row].itertuples()
+            (entry,) = by_the_text[is_row].itertuples()  # there is exactly one
             mus = ", ".join(f"{mu:.2f}" for mu in models.mu)
-            effect = effects.loc[(entry.row, arm)]
+            effect = effects.loc[(entry.row, departure)]
             added = f"{effect.added:+.2f} [{effect.low:.2f}, {effect.high:.2f}]".replace("-", MINUS)
             lines.append(
                 f"| {description} | {row_name(entry.row)} | {mus} | {models.mu.mean():.2f} | "

@@ -152,7 +152,7 @@ def answer_of_section(notebook: str, section: dict) -> Answer:
     section : dict
         Fields of `Answer`; `finding` and `series` are arrays of tables.
     """
-    # a frozen dataclass is hashable with tuples alone
+    # lists become tuples, which a frozen dataclass needs to be hashable
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in section.items()}
     findings = tuple(Finding(**table) for table in fields.pop("finding", ()))
     series = tuple(Series(**table) for table in fields.pop("series", ()))
@@ -299,7 +299,7 @@ def tables_of(notebook: str, scale: str, root: Path) -> list[Path]:
 
 
 def runs_text(notebook: str, root: Path) -> str:
-    """Links to the files of a notebook's tables, and the command that shows the runs behind a line.
+    """Links to the files of a notebook's tables, and a command that shows where a number is from.
 
     Parameters
     ----------
@@ -323,9 +323,9 @@ def runs_text(notebook: str, root: Path) -> str:
         links.append(f"[{path.stem} at the published size](../{path.relative_to(root).as_posix()})")
     numbers = wrapped(f"Numbers: {', '.join(links)}.")
 
-    # the example is the table with the shortest name, one of the paper's where there is one
-    numbered_tables = [path for path in tables if path.stem.startswith("table")]
-    example = min(numbered_tables or tables, key=lambda path: len(path.stem))
+    # the example is a table of the paper's where there is one, that with the shortest name
+    papers_tables = [path for path in tables if path.stem.startswith("table")]
+    example = min(papers_tables or tables, key=lambda path: len(path.stem))
     first_line = 2  # of the file: line 1 is the head
     command = f"xlingual why {example.relative_to(root).as_posix()}:{first_line}"
     return f"{numbers}\nRuns of a line, here of {example.stem}: `{command}`."
@@ -399,10 +399,10 @@ def unsupported_claims(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[
 
 
 def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
-    """What became of each verdict when its claim was tested again on fresh seeds.
+    """What became of each verdict when its claim was tested again, as a text for each row.
 
     Fresh seeds are seeds that no earlier run has used. A plan, written for each paper before they
-    are run, says which claims are tested again, and at which scale.
+    are run, says which claims are tested again on them, and at which scale.
 
     Parameters
     ----------
@@ -419,10 +419,10 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
         One a row of `frame`, as "confirmed on 5 fresh seeds"; "" where none were run at this scale.
     """
     papers = [paper for paper, plan in plans().items() if plan.scale == scale]
-    tested_again = read_confirmed(root)
+    tested_again = read_confirmed(root)  # verdicts on fresh seeds
     tested_again = tested_again[tested_again.paper.isin(papers)]
 
-    # "confirmed", "reversed" and so on: the verdict on fresh seeds against the one before
+    # the verdict on fresh seeds against the one before: "confirmed", "reversed", ...
     outcomes = compared_verdicts(root, scale).set_index(["claim", "corpus"]).outcome
     texts = {}  # {(claim, corpus): text}
     for row in tested_again.itertuples():
@@ -487,7 +487,7 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
         )
 
     parts = ["## In short", wrapped(f"**{answer.answer}**")]
-    if answer.score:
+    if answer.score:  # how many of the papers' claims hold
         parts.append(wrapped(score_text(frames)))
     bullets = [finding_text(finding, frames) for finding in answer.findings]
     bullets += [series_text(series, answer.notebook) for series in answer.series]
@@ -502,7 +502,8 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
     parts.append(f"**What this does not show**\n\n{limits}")
     if answer.findings:
         notes = pretrained_notes(answer.findings, frames)
-        parts.append(wrapped(f"*{' '.join([READING, *notes])}*"))
+        how_to_read = " ".join([READING, *notes])  # "Brackets are 95 % intervals ..."
+        parts.append(wrapped(f"*{how_to_read}*"))
 
     if runs := runs_text(answer.notebook, repository()):
         parts.append(runs)

@@ -597,7 +597,7 @@ def run_notebooks(
     settings : dict
         Parameters of the notebooks, as text.
     keep : bool, default False
-        Write into the reference results.
+        Write into the reference results, which are committed.
     jobs : int, default 1
         Number of notebooks at once.
     start_cluster : callable
@@ -609,6 +609,7 @@ def run_notebooks(
     sources = [resolve(name) for name in names or all_notebooks]
     if keep:
         settings = settings | {"keep": "yes"}
+    # all parameters of each notebook; raises for a notebook that cannot run with them
     values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
 
     # several at once are a batch, in processes of their own; otherwise all run in this one
@@ -617,7 +618,7 @@ def run_notebooks(
         run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
         return
 
-    if keep:
+    if keep:  # may these results replace the committed ones?
         for source in sources:
             check_keep(source, values[source])
     start_cluster(settings.get("device", "cpu"))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'YOURS', 'repository', 'readable_root', 'unpack_notebooks', 'data_home', 'same_data', 'check_place',
-           'default_place', 'check_places', 'say_read_only']
+           'default_folder', 'check_places', 'say_read_only']
 
 # %% ../../nbs/lib/8010_checkout.ipynb #0ac10002
 import os
@@ -131,7 +131,7 @@ def same_data():
 
 # %% ../../nbs/lib/8010_checkout.ipynb #5a3e0d04
 def check_place(name: str, folder: Path) -> None:
-    """Check that a folder can be written in, or be made and then written in; leaves nothing behind.
+    """Check that files can be written in a folder, which need not exist yet; leaves nothing behind.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def check_place(name: str, folder: Path) -> None:
         raise InputError(f"{name}={folder}: {why}: name another folder") from None
 
 
-def default_place(name: str, values: dict) -> Path:
+def default_folder(name: str, values: dict) -> Path:
     """The folder for a notebook's tables or figures where no parameter names one.
 
     Parameters
@@ -164,12 +164,11 @@ def default_place(name: str, values: dict) -> Path:
     name : str
         `results` or `figures`.
     values : dict
-        The notebook's parameters. With `keep`, what it writes is committed as reference results:
-        the folder is `results` itself; else `yours/results`, which git ignores.
+        The notebook's parameters.
     """
-    if values.get("keep"):
+    if values.get("keep"):  # what it writes is committed, as reference results
         return repository() / name
-    return repository() / YOURS / name
+    return repository() / YOURS / name  # `yours/results`, which git ignores
 
 
 def check_places(values: dict) -> None:
@@ -190,12 +189,12 @@ def check_places(values: dict) -> None:
     folders = {}
     for name in ("results", "figures"):
         if name in values:
-            folders[name] = values[name] or default_place(name, values)
+            folders[name] = values[name] or default_folder(name, values)
 
     # a store of runs that exists may be read-only: it may hold every run that is needed
     if "store" in values:
         store = Store(values["store"] or repository() / "runs", create=False, blank=True)
-        is_new = not (store.root / "VERSION").exists()
+        is_new = not (store.root / "VERSION").exists()  # every store has this file
         if is_new:
             folders["store"] = store.root
 
@@ -206,8 +205,8 @@ def check_places(values: dict) -> None:
 def say_read_only() -> None:
     """Print a warning if the clone cannot be written in.
 
-    A notebook calls this at its head: it would stop after all its work, when it writes its tables,
-    unless it is given other folders.
+    A notebook calls this at its head: else it would fail after all its work, when it writes its
+    tables, unless parameters name other folders.
     """
     try:
         check_place("results", repository() / YOURS)

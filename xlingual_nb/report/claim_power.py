@@ -31,32 +31,37 @@ class Levels:
 
 
 def power_against_bounds(result: Outcome, distances: list[float], level: float) -> float:
-    """Lower bound of the chance that an effect is significantly beyond all given bounds.
+    """Lower bound of the power to find an effect significantly beyond all of some bounds.
+
+    An equivalence test has two: "A and B differ by less than 0.02" is above -0.02 and below 0.02.
 
     Parameters
     ----------
     result : Outcome
-        Result of a test, for the spread and the number of its seeds.
+        Result of a test, for the spread and the number of seeds of each group.
     distances : list of float
         How far the true effect lies beyond each bound.
     level : float
-        Level of the test.
+        Level of each one-sided t test.
     """
-    # one bound missed is enough to fail: the chance of that is at most the sum over the bounds
-    weights = np.ones(len(result.sds))
+    weights = np.ones(len(result.sds))  # of the groups: their values are weighted already
     misses = [1 - power(d, result.sds, weights, result.sizes, level) for d in distances]
+    # the chance to miss any bound is at most the sum of the chances to miss each (union bound)
     return 1 - sum(misses)
 
 
 def decision_power(outcomes, effects, levels: Levels) -> float:
     """Power of a claim's tests: the chance that its seeds decide it, were the effects these.
 
+    A claim, as "A exceeds B by more than 0.05", is reproduced if all of its tests hold, and
+    contradicted if one of them is significantly on the other side of its bound.
+
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Results of its tests, for the spread and the number of seeds.
+        Results of its tests, for the spread and the number of seeds of each group.
     effects : sequence of float
-        The true effect in each test, on the test's scale.
+        The true effect in each test, on the test's scale (logarithms for a ratio).
     levels : Levels
         Levels of the decision: `holds` to be reproduced, `falls` to be contradicted.
 
@@ -64,23 +69,24 @@ def decision_power(outcomes, effects, levels: Levels) -> float:
     -------
     float
         The chance to be reproduced if every effect lies on the claim's side of its bounds, else to
-        be contradicted. NaN where the spread is not known.
+        be contradicted. NaN where a group has a single seed or an effect is NaN.
     """
     has_single_seed = any(min(result.sizes, default=2) < 2 for result in outcomes)
     if has_single_seed or np.isnan(effects).any():
         return np.nan
 
-    # how far each effect lies on the claim's side of each bound of its test; negative beyond it
+    # for each test the distances from its bounds: positive on the claim's side, else negative
     distances = [result.distances(effect) for result, effect in zip(outcomes, effects)]
-    is_inside = all(min(from_bounds) > 0 for from_bounds in distances)
-    if is_inside:
+    claim_is_true = all(min(from_bounds) > 0 for from_bounds in distances)
+    if claim_is_true:
         # all tests have to hold: the chance that any of them misses is at most the sum
         misses = 0.0
         for result, from_bounds in zip(outcomes, distances):
             misses += 1 - power_against_bounds(result, from_bounds, levels.holds)
         return max(0.0, 1 - misses)
 
-    # one test that falls is enough, so each is tested at its share of the level
+    # one test on the wrong side is enough, so each gets its share of the level (Bonferroni); the
+    # power is at least that of the test which shows it best
     level = levels.falls / len(outcomes)
     powers = []
     for result, from_bounds in zip(outcomes, distances):

@@ -53,7 +53,6 @@ def baselines_in_words(claim, test, rows) -> str:
     Parameters
     ----------
     claim : Claim
-        The claim.
     test : Comparison
         One of its tests.
     rows : sequence of str
@@ -62,7 +61,8 @@ def baselines_in_words(claim, test, rows) -> str:
     Returns
     -------
     str
-        "A or B, C": the first row needs A or B, the second C.
+        "A or B, C" for a first row that has the baselines A and B, of which one is enough, and a
+        second that has C.
     """
     texts = [" or ".join(baseline_labels(claim, test, row)) for row in rows]
     return ", ".join(dict.fromkeys(texts))  # each once, in order
@@ -74,33 +74,35 @@ def compared_rows(test) -> tuple[str, ...]:
     Parameters
     ----------
     test : Comparison
-        A test of a claim: the mean of the rows `plus` of a table against that of the rows `minus`;
-        or, if `minus` is the word "floor", against the baselines of the rows `plus`.
+        A test of a claim: the mean of the rows `plus` of a table against that of the rows `minus`.
     """
+    # the word "floor" in place of rows: the other side are the baselines of the rows `plus`
     if test.minus == "floor":
         return test.plus
     return test.plus + test.minus
 
 
 def precondition_rows(claim, test) -> tuple[str, ...]:
-    """Labels of the rows of which one has to be above its baseline for a test to mean anything.
+    """Labels of the rows of which at least one has to be above its baseline.
+
+    If none is, no model has learnt anything, and a test that compares them says nothing.
 
     Parameters
     ----------
     claim : Claim
-        The claim, which may name such rows (`alive`).
+        The claim; its field `alive` may name such rows.
     test : Comparison
-        One of its tests. A test with `net` is of a share: it compares the rows `plus`, less their
-        baselines, with `factor` times the rows `minus`, less theirs.
+        One of its tests: the mean of the rows `plus` of a table against that of the rows `minus`.
 
     Returns
     -------
     tuple[str, ...]
-        Those that the claim names; else, for a share, the rows that it is a share of; else all rows
-        that are compared.
+        Empty if the claim asks it of no row.
     """
     if claim.alive is not None:
         return claim.alive
+    # "`plus` keep half of what `minus` have learnt", both net of their baselines: without
+    # something learnt by `minus` there is no share of it
     if test.net:
         return test.minus
     return compared_rows(test)
@@ -126,16 +128,17 @@ class ClaimTest:
     look_up: Callable
 
     def values(self, row: str, column: str = "", curve: str | None = None) -> pd.Series | None:
-        """Values by seed of a row in the test's table.
+        """Values by seed of a row in the table that the test is about.
 
         Parameters
         ----------
         row : str
             Label of the row.
         column : str, optional
-            By default the test's.
+            By default the column that the test compares.
         curve : str, optional
-            A number of the training curve in place of the value.
+            Name of a number that is read off each seed's training curve, as `step_at_half`, in
+            place of the value at the end.
 
         Returns
         -------
@@ -148,26 +151,28 @@ class ClaimTest:
         return self.look_up(self.test.table, row, column)
 
     def runs(self, row: str, column: str) -> frozenset[str]:
-        """Ids of the runs behind an entry; empty for values that record none.
+        """Ids of the runs behind an entry of the test's table; empty where none are recorded.
 
         Parameters
         ----------
         row, column : str
             Labels of the entry.
         """
-        if not isinstance(self.look_up, RunValues):
+        if not isinstance(self.look_up, RunValues):  # numbers that a paper prints
             return frozenset()
         return self.look_up.runs(self.test.table, row, column)
 
     def least_variance(self, row: str, column: str) -> float:
-        """The typical variance of a column, on the test's scale; 0 where none is known.
+        """The variance over seeds that rows of a column typically have; 0 where none is known.
+
+        A group of few seeds that agree by chance is given it. For a ratio it is that of logarithms.
 
         Parameters
         ----------
         row, column : str
-            Labels of the entry.
+            Labels of an entry of the test's table.
         """
-        if not isinstance(self.look_up, RunValues):
+        if not isinstance(self.look_up, RunValues):  # numbers that a paper prints
             return 0.0
         return self.look_up.least_variance(self.test, row, column)
 
@@ -202,14 +207,15 @@ class ClaimTest:
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #40f6ed5c
 def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str]]:
-    """Fisher's z of Pearson's correlation of two columns over the rows of a test.
+    """Fisher's z of Pearson's correlation of two columns of a table over some of its rows.
 
-    A row counts with its means over seeds.
+    A row, as a language, counts with its mean over seeds in each column.
 
     Parameters
     ----------
     t : ClaimTest
-        The comparison `t.test` of a claim, and the values by seed that it is made on.
+        The comparison `t.test` of a claim, which names rows (`plus`) and columns (`column`,
+        `minus_column`), and the values by seed that it is made on.
 
     Returns
     -------
@@ -230,11 +236,12 @@ def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str
             if values is None or values.empty:
                 missing.append(row)
     if missing:
-        return np.nan, {}, list(dict.fromkeys(missing))
+        return np.nan, {}, list(dict.fromkeys(missing))  # each once
 
     x = [values.mean() for values in first]
     y = [values.mean() for values in second]
-    r = np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else 0.0
+    is_constant = np.ptp(x) == 0 or np.ptp(y) == 0  # then r is not defined
+    r = 0.0 if is_constant else np.corrcoef(x, y)[0, 1]
     seeds = {row: min(len(a), len(b)) for row, a, b in zip(rows, first, second)}
 
     almost_one = 1 - 1e-9  # z of 1 is infinite
@@ -243,11 +250,11 @@ def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #0dce6e7a
 def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Weight of each number of a table in the effect of a test, a weighted sum of means.
+    """Weight of each entry (row and column) of a table in the effect of a test.
 
-    A test compares the rows `plus` with the rows `minus`: the weights of the former add up to 1, of
-    the latter to minus the test's factor. A baseline that is subtracted has minus the weight of its
-    row.
+    The effect is the mean of the rows `plus` minus `factor` times the mean of the rows `minus`, so
+    it is a weighted sum. Where the test compares scores net of baselines, the baseline of a row
+    has minus the row's weight.
 
     Parameters
     ----------
@@ -257,7 +264,8 @@ def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]
     Returns
     -------
     weights : dict
-        By row and column: {("en-es | en | es", "XNLI"): 1.0, ("untrained | en | es", "XNLI"): -1.0}.
+        {("en-es | en | es", "XNLI"): 1.0, ("untrained | en | es", "XNLI"): -1.0} for a row against
+        its baseline.
     missing : list of str
         Baselines that have to be subtracted and were not run, in words.
     """
@@ -270,17 +278,18 @@ def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]
         terms += [(-test.factor / len(test.minus), row, column) for row in test.minus]
 
     # scores net of their baselines, as in "the gain over the untrained encoder is larger"
+    baseline_terms = []
     missing = []
     if test.net or is_against_baseline:
-        for weight, row, column in list(terms):
+        for weight, row, column in terms:
             baseline = t.strongest_baseline(row, column)
             if baseline is None:
                 missing.append(baselines_in_words(t.claim, test, [row]))
             else:
-                terms.append((-weight, baseline, column))
+                baseline_terms.append((-weight, baseline, column))
 
     weights = {}
-    for weight, row, column in terms:
+    for weight, row, column in terms + baseline_terms:
         weights[row, column] = weights.get((row, column), 0.0) + weight
     # a row that is compared with itself cancels out, and so does a baseline that both sides share
     weights = {entry: weight for entry, weight in weights.items() if abs(weight) > 1e-12}
@@ -313,37 +322,39 @@ class SeedGroup:
 
 
 def group_name(groups: dict[str, SeedGroup], runs: frozenset[str], row: str, column: str) -> str:
-    """Name of the group of models that a number of a table belongs to.
+    """Name of the group of models that an entry of a table belongs to.
+
+    Entries are of the same models if they were read from a common run, as two scores of one
+    encoder are. Where no runs are recorded, all entries of a row count as of the same models.
 
     Parameters
     ----------
     groups : dict of str to SeedGroup
-        The groups so far.
+        The groups so far, by name.
     runs : frozenset of str
-        Ids of the runs that the number was read from; empty where none is recorded.
+        Ids of the runs that the entry was read from; empty where none is recorded.
     row, column : str
-        Labels of the number.
+        Labels of the entry.
 
     Returns
     -------
     str
-        The name of a group with a run in common; else a new name, the row's label. Where no runs
-        are recorded, numbers of one row count as of the same models, and share that name.
+        The name of an existing group if the entry is of its models, else a new name.
     """
     for name, group in groups.items():
         if runs & group.runs:
             return name
-    # the row's label is the name of other models already, as of those behind another column
+    # other models, as those behind another column of the row, have its label as their name already
     if runs and row in groups:
         return f"{row}, {column}"
     return row
 
 
 def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
-    """The weighted entries that a test compares, as independent groups of models.
+    """The table entries that a test compares, weighted, as independent groups of models.
 
     Entries of the same models (two scores of one encoder, say) are one group: their weighted values
-    are added seed by seed, as in a paired test.
+    are added seed by seed, as in a paired test. The effect is the sum of the groups' means.
 
     Parameters
     ----------
@@ -353,6 +364,7 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
     Returns
     -------
     groups : dict of str to SeedGroup
+        By name: "en-es | en | es" with its scores and "untrained | en | es" with minus its scores.
     missing : list of str
         Rows that were not run.
     """
@@ -365,8 +377,9 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
             missing.append(f"{row} (curve)" if t.test.curve else row)
             continue
 
-        # a ratio is tested as a difference of logarithms
-        values = weight * (np.log(seed_values) if is_ratio else seed_values)
+        if is_ratio:  # tested as a difference of logarithms
+            seed_values = np.log(seed_values)
+        values = weight * seed_values
         runs = frozenset() if t.test.curve else t.runs(row, column)
         name = group_name(groups, runs, row, column)
         if name in groups:
@@ -374,7 +387,8 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
             values = (groups[name].values + values).dropna()
             groups[name] = SeedGroup(values, runs)
         else:
-            groups[name] = SeedGroup(values, runs, weight**2 * t.least_variance(row, column))
+            least_variance = weight**2 * t.least_variance(row, column)
+            groups[name] = SeedGroup(values, runs, least_variance)
         if values.empty:
             missing.append(f"{row} (no seed in both columns)")
     return groups, list(dict.fromkeys(missing))
@@ -439,27 +453,27 @@ class Outcome:
         """One-sided p for the claim."""
         if self.is_exact:
             return float(min(self.distances()) <= 0)
-        return self.weakest(f"p_{self.test.test}")
+        return self.larger_p(f"p_{self.test.test}")
 
     @property
     def p_against(self) -> float:
         """One-sided p against the claim."""
         if self.is_exact:
             return float(min(self.distances()) >= 0)
-        return self.weakest(AGAINST[self.test.test])
+        return self.larger_p(AGAINST[self.test.test])
 
-    def weakest(self, name: str) -> float:
-        """The larger p of two: by the seeds' own spread, and by the one typical of their column.
+    def larger_p(self, name: str) -> float:
+        """The larger of two p: by the spread of the seeds, and by the one typical of their column.
 
         Few seeds that happen to agree closely are no proof of a small spread.
 
         Parameters
         ----------
         name : str
-            Method of `Estimate` that gives the p: `p_above`, `p_below`, `p_within` or `p_outside`.
+            Method of `Estimate` that gives p: `p_above`, `p_below`, `p_within` or `p_outside`.
         """
         p = getattr(self.estimate, name)(self.scaled_margin)
-        if self.by_column:
+        if self.by_column:  # the same effect with the typical spread; a correlation has none
             p_by_column = getattr(self.by_column, name)(self.scaled_margin)
             p = max(p, p_by_column)
         return p
@@ -468,33 +482,39 @@ class Outcome:
     def is_contrary(self) -> bool:
         """Whether an effect on the wrong side of the margin contradicts the claim.
 
-        Else it is only smaller than the claim says: of a claim "above 0.05", an effect of 0.02 has
-        the right sign. It contradicts such a claim if its 95 % interval lies below 0; a claim
-        "above -0.02", which 0 fulfils, is contradicted by every effect below the margin.
+        Else it only falls short of it. "A exceeds B by more than 0.05" is not contradicted by an
+        effect of +0.02, which has the right sign, but by one whose 95 % interval lies below 0.
+        "A is at most 0.02 worse than B" (margin -0.02) allows for an effect of 0: every effect
+        below its margin contradicts it.
         """
-        if self.test.test == "within":
+        if self.test.test == "within":  # "A equals B up to 0.02": no effect beyond falls short
             return True
-        if self.is_exact:
+
+        if self.is_exact:  # a count that no seed changes has no interval
             low = high = self.estimate.value
         else:
             low, high = self.estimate.interval()
         if self.test.test == "above":
-            return self.scaled_margin <= 0 or high < 0
-        return self.scaled_margin >= 0 or low > 0
+            has_wrong_sign = high < 0
+            allows_zero = self.scaled_margin <= 0
+        else:
+            has_wrong_sign = low > 0
+            allows_zero = self.scaled_margin >= 0
+        return allows_zero or has_wrong_sign
 
     def distances(self, effect: float | None = None) -> list[float]:
-        """How far an effect lies from each bound of the test, on the side that the claim says.
+        """How far an effect lies from each bound of the test: positive where the claim holds.
 
         Parameters
         ----------
         effect : float, optional
-            On the scale of the test; by default the estimate.
+            On the scale of the test (logarithms for a ratio); by default the estimate.
 
         Returns
         -------
         list of float
-            Of an effect of 0.3, [0.2] for "above 0.1" and [-0.1, 0.5] for "within 0.2": negative
-            beyond a bound.
+            Of an effect of 0.3, [0.2] for a claim "above 0.1". "Within 0.2" has two bounds, 0.2 and
+            -0.2: [-0.1, 0.5].
         """
         effect = self.estimate.value if effect is None else effect
         above = effect - self.scaled_margin
@@ -503,17 +523,16 @@ class Outcome:
             return [above]
         if self.test.test == "below":
             return [below]
-        # "within" has two bounds, margin and -margin
-        return [below, self.scaled_margin + effect]
+        above_negative = effect + self.scaled_margin
+        return [below, above_negative]
 
     def as_effect(self, value: float) -> float:
-        """A value on the scale of the test as the effect that it stands for: a difference, a ratio
-        or a correlation.
+        """A value on the scale of the test as the difference, ratio or correlation it stands for.
 
         Parameters
         ----------
         value : float
-            On the scale of the test.
+            Of a ratio its logarithm, of a correlation Fisher's z.
         """
         _, from_scale = SCALE[self.test.compare]
         return float(from_scale(value))
@@ -528,15 +547,15 @@ def correlation_outcome(t: ClaimTest) -> Outcome:
     Parameters
     ----------
     t : ClaimTest
-        The test.
+        The comparison `t.test` of a claim, and the values by seed that it is made on.
     """
     z, seeds, missing = correlation_over_rows(t)
-    n = len(t.test.plus)
-    error = 1 / np.sqrt(n - 3) if n > 3 else np.nan
-    estimate = Estimate(z, error, np.inf)
-    # the standard deviation of which n values have this standard error
-    sds = [error * np.sqrt(n)]
-    return Outcome(t.test, estimate, seeds, sds, rows=n, missing=tuple(missing))
+    n_rows = len(t.test.plus)
+    standard_error = 1 / np.sqrt(n_rows - 3) if n_rows > 3 else np.nan
+    estimate = Estimate(z, standard_error, df=np.inf)  # z is normal
+    # power is computed from a standard deviation: that of which n values have this standard error
+    sds = [standard_error * np.sqrt(n_rows)]
+    return Outcome(t.test, estimate, seeds, sds, rows=n_rows, missing=tuple(missing))
 
 
 def sum_of_groups(groups, by_column: bool = False) -> Estimate:
@@ -545,10 +564,9 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
     Parameters
     ----------
     groups : iterable of SeedGroup
-        The groups.
     by_column : bool
-        Give no group less variance than its column typically has; that counts as known, and adds
-        no degrees of freedom.
+        Give no group less variance than rows of its table column typically have; that counts as
+        known, and adds no degrees of freedom.
 
     Returns
     -------
@@ -579,7 +597,7 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
 
 
 def outcome(t: ClaimTest) -> Outcome:
-    """Effect of a test with its error, or the rows that it lacks.
+    """Effect of a test, such as a difference of means, with its standard error.
 
     Parameters
     ----------
@@ -589,7 +607,7 @@ def outcome(t: ClaimTest) -> Outcome:
     Returns
     -------
     Outcome
-        With NaN, and the rows in `missing`, where a row was not run.
+        Where a row was not run, the effect is NaN and `missing` names the row.
     """
     if t.test.compare == "correlation":
         return correlation_outcome(t)
@@ -608,17 +626,16 @@ def outcome(t: ClaimTest) -> Outcome:
 
 
 def published_effects(claim: published.Claim) -> list[float]:
-    """Effect of the published numbers in each test of a claim, on the test's scale.
+    """Effect of the published numbers in each test of a claim.
 
     Parameters
     ----------
     claim : Claim
-        The claim.
 
     Returns
     -------
     list[float]
-        NaN where the numbers are not printed.
+        A ratio as its logarithm, a correlation as Fisher's z. NaN where numbers are not printed.
     """
     look_up = published_values(claim.paper)
     effects = []

@@ -63,18 +63,21 @@ class RunValues:
     """
 
     def __init__(self, frame, typical=None):
+        """Index the values and runs of `frame` by table, row and column."""
         self.frame = frame
         self.typical = tables.typical_variances(frame) if typical is None else typical
         self.by_entry = values_and_runs(frame)
 
-        # a language that stands in for one of the paper's is found under the paper's label as well
-        paper = next(iter(frame.paper), "")  # none in an empty frame
+        # where we use one language in place of another, an entry is found under the paper's label
+        # as well as under ours
+        paper = next(iter(frame.paper), "")  # all rows have one; "" for an empty frame
         as_printed = published.stand_in(paper).printed
         for (table, row, column), entry in list(self.by_entry.items()):
             printed_key = table, as_printed(table, row), as_printed(table, column)
             self.by_entry.setdefault(printed_key, entry)
 
-        # {reading: tables}: "table1-matched" is of the reading "matched", "table1" of ""
+        # a table's name may end in a reading, one of several ways to understand the paper's text:
+        # {"": ["table1", "table2"], "matched": ["table1-matched"]}
         self.readings = {}
         for table in frame.table.unique():
             _, _, reading = table.partition("-")
@@ -82,7 +85,7 @@ class RunValues:
 
     def _find(self, table, row, column):
         """(Values by seed, run ids) of an entry, in its table or another of the same reading."""
-        _, _, reading = table.partition("-")
+        _, _, reading = table.partition("-")  # "matched" of "table1-matched"
         same_reading = self.readings.get(reading, [])
         for name in [table, *same_reading]:
             if (name, row, column) in self.by_entry:
@@ -109,10 +112,13 @@ class RunValues:
             Two entries with a run in common are of the same models. Empty where the entry is not
             there.
         """
-        return self._find(table, row, column)[1]
+        _, run_ids = self._find(table, row, column)
+        return run_ids
 
     def least_variance(self, test: published.Comparison, row: str, column: str) -> float:
         """The variance over seeds that rows of a column typically have, on the scale of a test.
+
+        A test gives no row less variance than this: few seeds may agree by chance.
 
         Parameters
         ----------
@@ -124,13 +130,13 @@ class RunValues:
         Returns
         -------
         float
-            Of the logarithm if the test is of a ratio. 0 for a baseline, which is no trained model,
-            for a number of a curve, and where none is known.
+            0 where none is known: for a baseline, which is no trained model, and for a number that
+            is read off a training curve.
         """
         is_baseline = tables.is_baseline(row)
         if test.curve or is_baseline:
             return 0.0
-        is_log = test.compare == "ratio"
+        is_log = test.compare == "ratio"  # a ratio is tested as a difference of logarithms
         return self.typical.get((column, is_log), 0.0)
 
 # %% ../../nbs/lib/8030_claim_values.ipynb #74bb7187
@@ -146,9 +152,10 @@ def curve_numbers(observations, column, name):
     Parameters
     ----------
     observations : DataFrame
-        Observations of one row: `seed`, `step`, `column` and `value`.
+        Observations of one row of a table, a line a point of a curve: `seed`, `step`, `column` (the
+        measure) and `value`.
     column : str
-        Column of the curve, as "µ".
+        The measure, as "µ".
     name : str
         Function of `measures.statistics`: `step_at_half`, `fit_at_half` or `gain_after_best_dev`.
 
@@ -158,10 +165,10 @@ def curve_numbers(observations, column, name):
         By seed; None if there are no curves of the column, or of the perplexity that the number
         needs as well (`BESIDES`).
     """
-    # a line a seed and step, a column a curve
+    # a line a seed and step, a column a measure
     with_step = observations[observations.step.notna()]
     wide = with_step.pivot(index=["seed", "step"], columns="column", values="value")
-    columns = [column, *BESIDES[name]]
+    columns = [column, *BESIDES[name]]  # ["µ", "MLM-Perpl. train"] for `fit_at_half`
     if wide.empty or any(c not in wide for c in columns):
         return None
     wide = wide[columns].dropna().reset_index()
@@ -169,16 +176,18 @@ def curve_numbers(observations, column, name):
     read_off = getattr(statistics, name)
     numbers = {}
     for seed, curve in wide.groupby("seed"):
-        # arrays of steps, values and, if the function needs it, perplexities
-        arguments = [curve[name].to_numpy() for name in ("step", *columns)]
-        numbers[seed] = read_off(*arguments)
+        # `fit_at_half(steps, values, perplexities)`; others take no perplexities
+        arrays = [curve[label].to_numpy() for label in ("step", *columns)]
+        numbers[seed] = read_off(*arrays)
     return pd.Series(numbers).rename_axis("seed").dropna()
 
 # %% ../../nbs/lib/8030_claim_values.ipynb #f6c7a99e
 def printed_series(
     paper: str, table: str, row: str, column: str, curve: str | None = None
 ) -> pd.Series | None:
-    """The number that a paper prints in an entry of a table, as if it were the value of one seed.
+    """The number that a paper prints in an entry of a table, as a series of one value.
+
+    Tests of claims look up a series of values by seed: a printed number counts as one seed's.
 
     Parameters
     ----------
@@ -187,14 +196,14 @@ def printed_series(
     table, row, column : str
         Labels of the entry. A row that the table lacks, as a baseline, is taken from another table.
     curve : str, optional
-        A number read off a training curve, in place of the entry's value.
+        Name of a number that is read off a training curve, in place of the entry's value.
 
     Returns
     -------
     Series or None
-        None where no number is printed, as is none of those behind a curve.
+        None where no number is printed.
     """
-    if curve:
+    if curve:  # papers draw their training curves, and print no numbers of them
         return None
     for name in [table, *published.tables(paper)]:
         value = published.printed_value(paper, name, row, column)
@@ -204,10 +213,10 @@ def printed_series(
 
 
 def published_values(paper: str) -> Callable:
-    """Look-up of the numbers that a paper prints, in the form in which tests ask for ours.
+    """A function that looks up numbers printed in a paper, as `RunValues` looks up ours.
 
-    A test of a claim (a sentence of a paper) asks for the values by seed of a table's row and
-    column. This answers it from the paper, so that the published effect is computed as ours is.
+    A test of a claim (a sentence of a paper) asks such a function for the values of a table's row
+    and column, so the published effect is computed as that of our runs is.
 
     Parameters
     ----------

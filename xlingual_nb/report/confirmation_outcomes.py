@@ -95,9 +95,10 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `COMPARED`: `claim`, `paper`, `corpus`, `exploratory` (verdict), `n` and `power` of the plan (NaN where it
-        leaves the claim out), `why` it is left out or was cut, `confirmed` (verdict, empty where there
-        is none yet) and `outcome` (`OUTCOMES`, or `LEFT_OUT`).
+        A row a `claim`, `paper` and `corpus`: two verdicts, `exploratory` and `confirmed` (empty if
+        there is none yet); of the plan the number of fresh seeds `n` and the `power`, NaN where it
+        leaves the claim out, and `why` it does; and the `outcome`: "confirmed", "reversed" and so
+        on (`OUTCOMES`), or `LEFT_OUT`.
     """
     path = Path(root) / "results" / scale / "verdicts.csv"
     fresh = read_confirmed(root)
@@ -116,7 +117,8 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
             after = fresh_verdicts.get((claim.id, claim.corpus), "")
             row = dict(claim=claim.id, paper=plan.paper, corpus=claim.corpus)
             row |= dict(exploratory=before, confirmed=after)
-            rows.append(row | planned_facts(claim, outcome_of(before, after)))
+            row |= planned_facts(claim, outcome_of(before, after))  # n, power, why, outcome
+            rows.append(row)
     return pd.DataFrame(rows, columns=COMPARED)
 
 
@@ -126,17 +128,18 @@ def planned_facts(claim: PlannedClaim | LeftOut, outcome: str) -> dict:
     Parameters
     ----------
     claim : PlannedClaim or LeftOut
-        A claim that the plan tests on fresh seeds, or leaves out. `cut` is why a planned one was
-        given up before any of its seeds was read.
+        A claim that the plan tests on fresh seeds, or leaves out.
     outcome : str
-        What became of the verdict of a claim that is tested, one of `OUTCOMES`.
+        What became of the claim's verdict if it is tested: "confirmed", "reversed" and so on.
 
     Returns
     -------
     dict
-        Number of seeds `n` and `power`, NaN if the claim is left out or cut; then `why`, else empty;
-        `outcome`, which is `LEFT_OUT` for these.
+        {"n": 5, "power": 0.83, "why": "", "outcome": "confirmed"}: number of fresh seeds, and power
+        with these. If the claim is not tested, both are NaN, `why` is the reason, and `outcome`
+        `LEFT_OUT`.
     """
+    # a planned claim may be cut later on, before any of its seeds is read: `cut` says why
     why = claim.why if isinstance(claim, LeftOut) else claim.cut
     if why:
         return dict(n=float("nan"), power=float("nan"), why=why, outcome=LEFT_OUT)

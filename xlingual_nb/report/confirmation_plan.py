@@ -200,9 +200,12 @@ def tests_digest(claim: published.Claim) -> str:
     # fields at their default are left out: one that is added to tests later changes no digest
     tests = []
     for test in claim.tests:
-        values = {f.name: getattr(test, f.name) for f in fields(test)}
-        defaults = {f.name: f.default for f in fields(test)}
-        tests.append({name: v for name, v in values.items() if v != defaults[name]})
+        values = {}
+        for field in fields(test):
+            value = getattr(test, field.name)
+            if value != field.default:
+                values[field.name] = value
+        tests.append(values)
     content = json.dumps([tests, claim.floor, claim.alive, claim.clear], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -213,7 +216,8 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
     Parameters
     ----------
     planned : PlannedClaim
-        A claim of a plan, with a digest of its tests.
+        The id of a claim, a digest of its tests (`tests`), and the positions of the tests that
+        compare rows trained to the same fit (`matched`).
 
     Returns
     -------
@@ -227,7 +231,7 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
     claim = next((c for c in published.claims() if c.id == planned.id), None)
     require(claim is not None, f"plan: there is no claim {planned.id!r} in the registry")
 
-    # some tests are of the table in which rows were trained to the same fit (`table1-matched`)
+    # rows trained to the same fit stand in a table of their own, `table1-matched` beside `table1`
     tests = []
     for position, test in enumerate(claim.tests):
         if position in planned.matched:
@@ -257,9 +261,9 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
     examined : Examined
         The claim with its exploratory results: those on the seeds that were run first.
     n : int
-        Seeds in each group.
+        Seeds in each group of models that a test compares.
     level : float
-        Level of the test, after the correction for the family.
+        Level of the test, after the correction for multiple tests.
 
     Returns
     -------
@@ -272,13 +276,13 @@ def power_with_seeds(examined: Examined, n: int, level: float) -> float:
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
         sds = []
         for group in groups.values():
-            # the larger of the group's own variance and the one typical of its column; but seeds
-            # that all gave one value say nothing of the spread
+            # no less spread than is typical of the table's column: few seeds may agree by chance;
+            # but where all seeds gave one value, the measurement does not vary
             is_varying = group.own_variance > 0
             larger_variance = max(group.own_variance, group.least_variance)
             sds.append(np.sqrt(larger_variance) if is_varying else 0.0)
-        with_n = replace(result, seeds=dict.fromkeys(result.seeds, n), sds=sds)
-        outcomes_with_n.append(with_n)
+        n_of_group = dict.fromkeys(result.seeds, n)
+        outcomes_with_n.append(replace(result, seeds=n_of_group, sds=sds))
 
     effects = [result.estimate.value for result in examined.outcomes]
     return decision_power(outcomes_with_n, effects, Levels(level, level))
@@ -306,7 +310,7 @@ def fewest_seeds(examined: Examined, level: float) -> int | None:
 
 
 def reason_against(examined: Examined) -> str:
-    """The reason why no number of further seeds would decide a claim.
+    """The reason why no number of further seeds would decide a claim; empty where they may.
 
     Parameters
     ----------
@@ -317,7 +321,7 @@ def reason_against(examined: Examined) -> str:
     Returns
     -------
     str
-        Empty where more seeds may decide it.
+        "exploratory: not tested, one seed in 0 original: no interval", for instance.
     """
     if np.isnan(examined.p):
         note = f", {examined.note}" if examined.note else ""
@@ -334,13 +338,14 @@ def plan_family(
 ) -> tuple[list[PlannedClaim], list[LeftOut]]:
     """Choose which claims of a paper and corpus are tested on fresh seeds, and on how many.
 
-    Each gets the fewest seeds that decide its exploratory effect with power `POWER`, at a level
-    corrected for all claims that more seeds may decide (Bonferroni, Holm's strictest step).
+    Each gets the fewest seeds that would decide the effect that the first seeds have shown, with
+    power `POWER` (0.8), at a level corrected for all claims that more seeds may decide (Bonferroni,
+    Holm's strictest step).
 
     Parameters
     ----------
     members : iterable of (str, Examined)
-        Notebook and exploratory results of each claim.
+        Of each claim its notebook, as `07_laboratory`, and its results on the first seeds.
 
     Returns
     -------
@@ -358,18 +363,18 @@ def plan_family(
     for notebook, examined in members:
         claim = examined.claim
         why = reason_against(examined)
-        n = None
-        if not why:
-            n = fewest_seeds(examined, level)
-        if not why and n is None:
-            why = f"more than {MOST} seeds would be needed for a power of {POWER:g}"
-        if why:
+        n = None if why else fewest_seeds(examined, level)
+        if n is None:
+            why = why or f"more than {MOST} seeds would be needed for a power of {POWER:g}"
             why = shorten(why, 160, placeholder=" ...")
             left_out.append(LeftOut(claim.id, examined.corpus, why))
             continue
 
         # tests in tables such as `table1-matched`, of models that fit their text alike
-        is_matched = [test.table.endswith(published.MATCHED) for test in claim.tests]
+        matched = []
+        for position, test in enumerate(claim.tests):
+            if test.table.endswith(published.MATCHED):
+                matched.append(position)
         planned.append(
             PlannedClaim(
                 id=claim.id,
@@ -379,7 +384,7 @@ def plan_family(
                 side=verdicts.side_of(examined, verdicts.INCONCLUSIVE),
                 power=round(power_with_seeds(examined, n, level), 2),
                 tests=tests_digest(claim),
-                matched=tuple(position for position, yes in enumerate(is_matched) if yes),
+                matched=tuple(matched),
             )
         )
     return planned, left_out
@@ -429,14 +434,15 @@ def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
     Parameters
     ----------
     home : Path
-        `results/<scale>`: the exploratory values by seed, from which the plans are computed.
+        `results/<scale>`, as `results/laptop`: the values on the seeds that were run first, from
+        which the plans are computed.
     fixed : str
-        Day on which the plans are fixed.
+        Day on which the plans are fixed, as "2026-11-28".
 
     Returns
     -------
     dict
-        {paper: Plan}.
+        {"k2020": Plan, ...}.
     """
     # a family, corrected together for multiple tests, is a paper's own claims on a corpus
     families = {}  # {(paper, corpus): [(notebook, claim with its results), ...]}
@@ -451,6 +457,7 @@ def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
     for (paper, _), members in sorted(families.items()):
         planned, left_out = plan_family(members)
         if paper not in plan_of:
+            # the plan records of which values it was computed
             values = values_digest(exploratory_values(home, paper))
             plan_of[paper] = Plan(
                 paper=paper,

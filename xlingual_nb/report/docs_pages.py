@@ -26,7 +26,7 @@ from .verdicts_before import verdicts_before_page
 from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa05
-def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]:
+def contradicted_lines(frame: pd.DataFrame, text_names: dict[str, str]) -> list[str]:
     """A line of a markdown table for each of the papers' own claims that did not hold.
 
     A claim is a sentence of a paper with statistical tests; its verdict says what our runs decide.
@@ -34,15 +34,16 @@ def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]
     Parameters
     ----------
     frame : DataFrame
-        Verdicts of one scale.
-    places : dict
-        {paper: what to call the text that its claims were tested on}, where that is not the display
-        name of the corpus.
+        Verdicts of one scale (size of the study), a row a claim and corpus.
+    text_names : dict
+        What to call the text that a paper's claims were tested on, where that is not the display
+        name of the corpus: {"dufter2020": "Bible, published size"}.
 
     Returns
     -------
     list of str
-        Claim, what it says, text, effect, number of models, published effect and verdict.
+        "| D-inv-order | ... |": claim, what it says, text, effect, number of models, published
+        effect and verdict.
     """
     # the registry has claims of ours as well
     own_claims = {claim.id: claim for claim in claims() if claim.whose == OF_PAPERS}
@@ -57,7 +58,7 @@ def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]
         columns = (
             row.claim,
             f"{claim.says} ({row.where})",
-            places.get(row.paper) or corpus_name(row.corpus),
+            text_names.get(row.paper) or corpus_name(row.corpus),
             with_interval(row, unit),
             str(int(row.n_seeds)),
             with_unit(row.published, unit) or "not printed",
@@ -80,8 +81,8 @@ def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
     str
         Markdown.
     """
-    lines = contradicted_lines(frames["laptop"], {})
-    lines += contradicted_lines(frames["paper"], {"dufter2020": PUBLISHED_SIZE})
+    lines = contradicted_lines(frames["laptop"], text_names={})
+    lines += contradicted_lines(frames["paper"], text_names={"dufter2020": PUBLISHED_SIZE})
     head = "| claim | says | on | effect | n | published | verdict |\n" + "|---" * 7 + "|"
 
     intro = (
@@ -107,8 +108,9 @@ def ambiguity_text(entry) -> str:
     Parameters
     ----------
     entry : Ambiguity
-        A place where paper and code disagree, or the paper is silent; its `switch` is the setting of
-        a config that runs the other reading (what `chosen` does not follow).
+        A place where paper and code disagree, or the paper is silent: what the paper says (`text`),
+        what its code does, what we do (`chosen`), and the setting of a config that runs the other
+        reading (`switch`; empty if there is none).
 
     Returns
     -------
@@ -145,7 +147,7 @@ def links_to_entries(entries) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, or what stands before its first semicolon, as a table's cell.
+    """The beginning of a text up to its first full stop or semicolon, as a cell of a table.
 
     Parameters
     ----------
@@ -154,6 +156,7 @@ def first_sentence(text: str) -> str:
     Returns
     -------
     str
+        With the full stop, without the semicolon.
     """
     first, *_ = re.split(r"(?<=[.;]) ", text, maxsplit=1)  # at the space behind "." or ";"
     return table_cell(first.rstrip(";"))
@@ -166,7 +169,8 @@ def entries_at_a_glance(entries) -> str:
     ----------
     entries : list of Ambiguity
         All places of one paper where its text and its code disagree, or it is silent. `code` says
-        what the code does; it begins with one of `NO_CODE` where no released code shows that.
+        what released code does; it begins with a phrase of `NO_CODE`, as "Not in the code", where
+        none shows that.
 
     Returns
     -------
@@ -204,7 +208,7 @@ BOTH_READINGS = {
 
 
 def both_readings_text() -> str:
-    """The ambiguities (places that can be understood in two ways) of which both ways were run.
+    """The ambiguities (places of a paper with two possible readings) of which both were run.
 
     Returns
     -------
@@ -212,9 +216,10 @@ def both_readings_text() -> str:
         "**Run in both readings:** `K-permutation-pairs` ([Table 2 by the released code](...)); ..."
     """
     parts = []
-    for names, (what, target) in BOTH_READINGS.items():
-        listed = ", ".join(f"`{name}`" for name in names)
-        parts.append(f"{listed} ([{what}]({target}))")
+    # {("K-permutation-pairs",): ("Table 2 by the released code", link to the numbers), ...}
+    for ambiguity_ids, (description, link) in BOTH_READINGS.items():
+        ids_text = ", ".join(f"`{ambiguity_id}`" for ambiguity_id in ambiguity_ids)
+        parts.append(f"{ids_text} ([{description}]({link}))")
     return f"**Run in both readings:** {'; '.join(parts)}."
 
 
@@ -238,7 +243,7 @@ def ambiguities_page() -> str:
         of_paper = [entry for entry in entries if entry.paper == paper]
         n_with_code = sum(not entry.code.startswith(NO_CODE) for entry in of_paper)
         n_switches = sum(bool(entry.switch) for entry in of_paper)
-        # the anchor that markdown gives to a heading
+        # the anchor that markdown gives to a heading: "k-et-al-2020" of "K et al. 2020"
         anchor = authors.lower().replace("&", "").replace(".", "").replace(" ", "-")
         counts.append(
             f"| [{authors}](#{anchor}) | {len(of_paper)} | {n_with_code} | {n_switches} |"

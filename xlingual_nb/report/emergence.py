@@ -232,7 +232,7 @@ def tau_text(model: ModelView, checkpoint: int, is_centred: bool) -> str:
 
 
 def found_text(model: ModelView) -> str:
-    """How many words a model translates after its training: those with τ, its last value.
+    """How many words a model translates after its training, in words: the last value of τ.
 
     Parameters
     ----------
@@ -523,7 +523,7 @@ def draw_frame(
     """
     colours = THEMES[theme]
     nrows, ncols = (2, len(models)) if len(models) > 1 else (1, 2)
-    height = 3 * nrows + 1.1  # inches
+    height = 3 * nrows + 1.1  # inches: the panels, and 1.1 for the legend and the line below
     size = (2.9 * ncols, height)
     figure, axes = plt.subplots(nrows, ncols, figsize=size, facecolor=colours.page)
     axes = axes.reshape(2, -1)  # (words or centred words, models)
@@ -538,14 +538,14 @@ def draw_frame(
 
     small = dict(fontsize=10, color=colours.ink)
     for column, model in enumerate(models):
-        for is_centred, ax in enumerate(axes[:, column]):
+        for is_centred, ax in zip((False, True), axes[:, column]):
             projection = model.centred if is_centred else model.plane
             # a model with fewer checkpoints stays at its last
             shown = min(checkpoint, len(projection.steps) - 1)
             is_hit = projection.hits[shown, 0] > 0.5  # 1/k in a tie of k nearest words
             points = points_between(projection, shown, share)
             draw_words(ax, points, is_hit, projection.extent, colours)
-            ax.set_xlabel(tau_text(model, shown, bool(is_centred)), labelpad=3, **small)
+            ax.set_xlabel(tau_text(model, shown, is_centred), labelpad=3, **small)
         axes[0, column].set_title(fill(model.title, 34), fontweight="bold", **small)
         axes[1, column].set_title(MEANS_OFF, **small)
 

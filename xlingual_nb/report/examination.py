@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REPRODUCED', 'CONTRADICTED', 'SMALLER', 'DECIDED', 'INCONCLUSIVE', 'NOT_ABOVE', 'SOLVED', 'NOT_LEARNT', 'NOT_TESTED',
-           'VERDICTS', 'Examined', 'why_not_meant', 'why_no_spread', 'first_reason', 'without_baseline', 'examine',
+           'VERDICTS', 'Examined', 'why_not_meant', 'why_no_spread', 'first_reason', 'not_above_baseline', 'examine',
            'source_task_failures']
 
 # %% ../../nbs/lib/8050_examination.ipynb #80501003
@@ -56,14 +56,14 @@ class Examined:
 
 
 def why_not_meant(claim, scale) -> str:
-    """Why a claim has no test at a scale; empty if it has.
+    """Why a claim is not tested at a scale (size of the study); empty if it is.
 
     Parameters
     ----------
     claim : Claim
-        A claim of the registry.
+        A claim of the registry; `scales` are those at which its tests mean something.
     scale : str
-        Name of the scale.
+        `smoke`, `laptop`, `gpu` or `paper`.
     """
     if scale == "smoke":
         return "smoke only shows that the code runs: its numbers mean nothing"
@@ -81,12 +81,13 @@ def why_no_spread(outcomes) -> str:
         Results of the claim's tests: differences and ratios of groups of seeds, or correlations
         over the rows of a table.
     """
-    # rows are the sample of a correlation: Fisher's z has the standard error 1 / sqrt(n - 3)
+    # of a correlation the n rows of the table are the sample (`result.rows`; 0 for other tests):
+    # Fisher's z has the standard error 1 / sqrt(n - 3)
     sample_sizes = [result.rows for result in outcomes if result.rows]
     if sample_sizes and min(sample_sizes) <= 3:
         return "a correlation over three rows has no interval"
 
-    # differences and ratios need a variance over seeds, unless arithmetic decides
+    # differences and ratios need a variance over seeds, but for counts that no seed changes
     needs_variance = [result for result in outcomes if not result.is_exact and not result.rows]
     single_seed_rows = []
     for result in needs_variance:
@@ -115,21 +116,21 @@ def first_reason(reason, tests) -> str:
     return ""
 
 
-def without_baseline(tests) -> tuple[str, str]:
-    """Verdict and note of a claim with a test in which no row is above its baseline.
+def not_above_baseline(tests) -> tuple[str, str]:
+    """Verdict and reason for a claim that cannot be decided, since models are not above baseline.
 
-    Two models that both know nothing are equal, and that says nothing of what is compared.
+    Two models that have both learnt nothing score alike, which says nothing of what is compared.
 
     Parameters
     ----------
     tests : sequence of ClaimTest
-        The claim's tests.
+        The claim's tests, each a comparison of rows (models) of a table.
 
     Returns
     -------
     tuple[str, str]
-        Empty where some row of every test is above its baseline; ("not tested", "not run: ...")
-        where the baselines were not run.
+        ("", "") if every test has a row above its baseline, so that the claim can be decided;
+        ("not tested", "not run: ...") if the baselines of a test were not run.
     """
     above = [is_above_baseline(t) for t in tests]  # None where the baselines were not run
     for t, is_above in zip(tests, above):
@@ -190,7 +191,7 @@ def examine(claim, scale, look_up) -> Examined:
         return replace(not_tested, verdict=NOT_LEARNT, note=f"not above baseline: {not_learnt}")
 
     # is anything compared that is better than a baseline?
-    verdict, note = without_baseline(tests)
+    verdict, note = not_above_baseline(tests)
     if verdict == NOT_TESTED:
         return replace(not_tested, outcomes=[], note=note)
     if verdict:
@@ -204,14 +205,16 @@ def examine(claim, scale, look_up) -> Examined:
     if why := first_reason(rows_of_both_signs, tests):
         return replace(not_tested, verdict=INCONCLUSIVE, note=f"cannot be decided: {why}")
 
-    # all tests have to hold, so the weakest counts; one that falls is enough (Bonferroni)
+    # all tests have to hold, so the largest p counts; one that falls is enough (Bonferroni)
     p = max(o.p for o in results)
     against = min(1.0, len(results) * min(o.p_against for o in results))
     return replace(not_tested, verdict=INCONCLUSIVE, p=float(p), against=float(against))
 
 
 def source_task_failures(tests) -> tuple[str, str]:
-    """Rows that have not learnt the task in the language they were fine-tuned in.
+    """Models that have not learnt the task in the language they were fine-tuned in.
+
+    What they score in another language says nothing of transfer.
 
     Parameters
     ----------
@@ -221,10 +224,10 @@ def source_task_failures(tests) -> tuple[str, str]:
     Returns
     -------
     not_run : str
-        Rows for which it is not known, since no score in that language was computed, with its
-        column: "XNLI en of 0 original, XNLI en of 1 lang-pos"; or empty.
+        Columns and rows of the scores in that language that were not computed: "XNLI en of 0
+        original, XNLI en of 1 lang-pos"; or empty.
     not_learnt : str
-        Rows whose score in that language is not above its baseline, in the same way.
+        In the same way, those of the scores that are not above their baseline.
     """
     learnt = {}  # {(column, row): True, False, or None where it was not run}
     for test in tests:

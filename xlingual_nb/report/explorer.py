@@ -352,17 +352,20 @@ def curve_runs(row: str, sizes: LaboratoryConfig) -> list[MeasureSpec]:
     Returns
     -------
     list[MeasureSpec]
-        In the order of the training, of the first seed.
+        In the order of the training, of the model of the first seed.
     """
     spec = model_spec(row, sizes, SEEDS[0])
-    _, dev, _ = laboratory_text(sizes)
+    _, dev, _ = laboratory_text(sizes)  # training text, development text, vocabulary
     end_of_training = None
     points = (*spec.snapshots, end_of_training)  # snapshots are named by percent of the training
     return [MeasureSpec(spec, dev, point, sentences=sizes.measured) for point in points]
 
 
 def sentence_trajectories(measure: MeasureSpec, store, folders, layers) -> dict[int, Trajectory]:
-    """Vectors of sentences of the development text along a training, by layer.
+    """Vectors of some sentences and their translations along a training, by layer.
+
+    The second language is a copy of the first (Fake-English, say), so a sentence's translation is
+    its copy.
 
     Parameters
     ----------
@@ -378,14 +381,15 @@ def sentence_trajectories(measure: MeasureSpec, store, folders, layers) -> dict[
     Returns
     -------
     dict[int, Trajectory]
-        By layer: the first `SENTENCES` sentences and their copies in the second language.
+        By layer: the first `SENTENCES` sentences of the text in both languages.
     """
     spec = measure.checkpoint
     tokenizer = read_tokenizer(store.path(spec.tokenizer))
     sentences = read_corpus(store.path(measure.dev)).sentences
     first = np.arange(min(SENTENCES, len(sentences)))
+    # token ids of the text in each of the two languages
     items = [ids.take(first) for ids in development_ids(measure, tokenizer, store)]
-    # the copy is shown by the sentence that it is a copy of
+    # the page shows a copy by the sentence that it is a copy of
     labels = [sentences[number] for number in first]
     return load_trajectories(folders, layers, items=items, labels=[labels, labels])
 
@@ -420,7 +424,7 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
         metrics = store.read(measure)
         metrics_by_step[metrics["step"]] = metrics
     curves = {}
-    for name, metric in CURVES.items():
+    for name, metric in CURVES.items():  # ("rho", "rho_upper"): on the page, and in the metrics
         curves[name] = [metrics_by_step[step][metric] for step in folders]
 
     losses = [(entry["step"], entry["loss"]) for entry in read_log(store.path(spec))]
@@ -442,7 +446,7 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
 
 # %% ../../nbs/lib/8260_explorer.ipynb #4034a5f6
 def read_closed_classes(path: Path, languages: tuple[str, str]) -> list[list[str]]:
-    """Words of two languages that translate each other, of closed classes (numbers, weekdays, ...).
+    """Pairs of translations of two languages, words of closed classes (numbers, weekdays, ...).
 
     Parameters
     ----------

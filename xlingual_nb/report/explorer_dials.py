@@ -49,7 +49,7 @@ def example_sentence(dial: str, setting: str) -> str:
         return ""
     order = "SVO" if setting == "inverted" else setting
     corpus = load_corpus("micro/en", "dev", sentences=8, vocabulary=128, order=order)
-    sentence = corpus.sentences[4]
+    sentence = corpus.sentences[4]  # any would do, as long as it is the same in every order
     if setting == "inverted":
         return " ".join(reversed(sentence.split()))
     return sentence
@@ -113,7 +113,9 @@ def write_dials(folder: Path, study: ReferenceResults) -> Path:
 
 # %% ../../nbs/lib/8260_explorer_dials.ipynb #8265aa06
 def dial_runs() -> dict[str, MeasureSpec]:
-    """The run that measures the first model of each setting of a typology parameter.
+    """The runs that measure a model of the first seed for each setting of a typology parameter.
+
+    Typology parameters of the microworld (synthetic languages) are word order and the like.
 
     Returns
     -------
@@ -121,6 +123,7 @@ def dial_runs() -> dict[str, MeasureSpec]:
         {"order | SOV": MeasureSpec, ...}, by row of the study of notebook 17.
     """
     runs = {}
+    # a table entry is one number with the runs that it is read from; µ is read from a single one
     for entry in dial_cells("laptop", "micro", seeds=1):
         if entry.table == "dials" and entry.column == "µ":
             runs[entry.row] = entry.runs[0]
@@ -128,7 +131,7 @@ def dial_runs() -> dict[str, MeasureSpec]:
 
 
 def translation_trajectory(measure: MeasureSpec, store) -> Trajectory:
-    """Vectors of the words that word translation τ is measured on, at the end of a training.
+    """Embeddings of the words that word translation τ is measured on, at the end of a training.
 
     Parameters
     ----------
@@ -140,12 +143,12 @@ def translation_trajectory(measure: MeasureSpec, store) -> Trajectory:
     Returns
     -------
     Trajectory
-        Of one checkpoint, at layer 0, the embeddings.
+        The vectors of both languages at layer 0, at one checkpoint.
     """
     spec = measure.checkpoint
     tokenizer = read_tokenizer(store.path(spec.tokenizer))
     pairs = translation_pairs(measure, *spec.languages, tokenizer)  # token ids, shape (words, 2)
-    items = []
+    items = []  # of each language the words as texts of one token
     for ids in pairs.T:
         one_token_each = np.arange(len(ids) + 1)  # where each word's tokens begin, and the end
         items.append(Encoded(ids.astype(np.int32), one_token_each))
@@ -154,7 +157,7 @@ def translation_trajectory(measure: MeasureSpec, store) -> Trajectory:
 
 
 def dial_words_data(store) -> dict[str, dict]:
-    """Words on a plane of a model of each setting of a typology parameter, as plain values.
+    """Words on a plane, of one model for each setting of a typology parameter, as values for JSON.
 
     Parameters
     ----------

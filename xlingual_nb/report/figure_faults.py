@@ -225,11 +225,18 @@ def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
         return False
 
     of_colour = [entry for entry in explained if style.colour in (entry.colour, entry.face)]
-    of_shape = of_colour + [entry for entry in explained if entry.colour == GREY]
-    has_dashes = not style.dashes or any(entry.dashes == style.dashes for entry in of_shape)
+    is_colour_shown = bool(of_colour)
+    grey = [entry for entry in explained if entry.colour == GREY]
+    of_shape = of_colour + grey
+    are_dashes_shown = any(entry.dashes == style.dashes for entry in of_shape)
+    is_face_shown = any(entry.face == style.face for entry in of_shape)
+    has_line = style.dashes != ""
     is_hollow = style.face == "#ffffff"  # filled with the white of the page
-    has_hollow = not is_hollow or any(entry.face == style.face for entry in of_shape)
-    return bool(of_colour) and has_dashes and has_hollow
+    if has_line and not are_dashes_shown:
+        return False
+    if is_hollow and not is_face_shown:
+        return False
+    return is_colour_shown
 
 
 def unexplained_styles(figure) -> list[LineStyle]:
@@ -261,6 +268,7 @@ def alike_in_grey(figure) -> list[tuple[LineStyle, LineStyle]]:
     figure : Figure
     """
 
+    # colours are as "#rrggbb"
     def is_close(colour: str, other_colour: str) -> bool:
         """Whether two colours have nearly one lightness, on a scale from 0 to 1."""
         return abs(lightness(colour) - lightness(other_colour)) < 0.04

@@ -203,6 +203,10 @@ def label_points(
         x, y = ax.transData.transform(point)  # pixels
         return Bbox.from_extents(x - half_width, y - 2, x + half_width, y + 2)
 
+    # boxes that no name may lie on: marks, and the names that were placed before
+    occupied = [box_around(point, half_width) for point in points.values()]
+    occupied += [box_around(point, 2) for point in others]
+
     def count_conflicts(box) -> int:
         """How many marks and names a box lies on, and 1 more if it leaves the panel."""
         n_overlaps = sum(box.overlaps(other) for other in occupied)
@@ -210,9 +214,6 @@ def label_points(
         is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
         return n_overlaps if is_inside else n_overlaps + 1
 
-    # boxes that no name may lie on: marks, and the names that were placed before
-    occupied = [box_around(point, half_width) for point in points.values()]
-    occupied += [box_around(point, 2) for point in others]
     for label, point in points.items():
         best_text = None
         fewest = float("inf")
@@ -421,7 +422,7 @@ def similarity_maps(
 
     for number, (model, columns) in enumerate(maps.items()):
         row = axes[number * n_columns : (number + 1) * n_columns]
-        for ax in row[len(columns) :]:
+        for ax in row[len(columns) :]:  # a model may have fewer seeds than another
             ax.set_visible(False)
         for ax, (column, similarities) in zip(row, columns.items()):
             image = ax.imshow(similarities, **heat)
@@ -464,7 +465,7 @@ def curves(frame: pd.DataFrame, x: str, y: list[str], style_by: str, logarithmic
     Figure
     """
     figure, axes = panels(len(y), height=2.1)
-    frame = frame.assign(**{style_by: frame[style_by].map(row_name)})
+    frame = frame.assign(**{style_by: frame[style_by].map(row_name)})  # names for the legend
     n_styles = frame[style_by].nunique()
     for ax, measure in zip(axes, y):
         sns.lineplot(

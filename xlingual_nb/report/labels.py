@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CORPORA', 'LANGUAGES', 'NO_RESULT', 'ANY_LANGUAGE', 'MEAN', 'PRETRAINED', 'ROW_TERMS', 'DIALS', 'TARGET_CONDITIONS',
            'COLUMN_TERMS', 'PERCENT_COLUMNS', 'DISPLAY_NAMES', 'corpus_parameters', 'corpus_name', 'language_name',
-           'mean_name', 'term_name', 'fine_tuning_language', 'pair_row_name', 'row_name', 'column_name', 'axis_name',
-           'source_name', 'with_display_names']
+           'matched_language_name', 'mean_name', 'term_name', 'fine_tuning_language', 'pair_mean_name', 'pair_row_name',
+           'transfer_names', 'row_name', 'column_name', 'axis_name', 'source_name', 'with_display_names']
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab02
 import re
@@ -72,7 +72,8 @@ def corpus_parameters(corpus: str) -> dict[str, str]:
     Returns
     -------
     dict[str, str]
-        `corpus`, and `checkpoint` where an external encoder takes the place of ours.
+        {"corpus": "bible"} for `bible`; for `natural-ENCODER`, results of an external encoder on
+        natural text, {"corpus": "natural", "checkpoint": "ENCODER"}.
     """
     if not corpus.startswith(PRETRAINED):
         return {"corpus": corpus}
@@ -101,14 +102,24 @@ def language_name(code: str) -> str:
     return LANGUAGES.get(code, code)
 
 
+def matched_language_name(code: re.Match) -> str:
+    """English name of the language whose code a pattern has matched, for `re.sub`.
+
+    Parameters
+    ----------
+    code : re.Match
+        Match of a language code, as `es`.
+    """
+    return language_name(code[0])
+
+
 def mean_name(text: str) -> str:
-    """Display name of a mean over languages: `mean -en -zh` is `mean without English and Chinese`,
-    `mean` stays.
+    """Display name of a mean over languages: `mean -en -zh` is "mean without English and Chinese".
 
     Parameters
     ----------
     text : str
-        Key of the mean.
+        Key of the mean; `mean`, that over all languages, stays.
     """
     left_out = [language_name(code) for code in re.findall(r"-(\w+)", text)]
     return f"mean without {' and '.join(left_out)}" if left_out else MEAN
@@ -147,63 +158,93 @@ def term_name(part: str) -> str:
     ----------
     part : str
         Part of a key, as `es`, `mean -en -zh` or `enfake 50% shared`.
+
+    Returns
+    -------
+    str
+        "Spanish", "mean without English and Chinese", "50 % of subwords shared".
     """
     if part in LANGUAGES:
         return LANGUAGES[part]
     if re.fullmatch(r"mean( -\w+)*", part):
         return mean_name(part)
-    for pattern, name in ROW_TERMS:
-        part = re.sub(pattern, name, part)
+    for pattern, replacement in ROW_TERMS:
+        part = re.sub(pattern, replacement, part)
     return part
 
 
 def fine_tuning_language(first: str, second: str, condition: str, target: str) -> str:
-    """The language that a model of two languages was fine-tuned in.
+    """The language that a model of two languages was fine-tuned in, as the key of its row tells.
 
     Parameters
     ----------
     first, second : str
-        Languages that the model was pretrained on.
+        Languages that the model was pretrained on, `en` and `es` of `en-es | permutation 0.5 | es`.
     condition : str
-        Condition of the row, which may name the language: `en`, or `enfake 50% shared`.
+        How it was trained, `permutation 0.5`. May name the language: `en`, `enfake 50% shared`.
     target : str
-        Language that it was tested in.
+        Language that it was tested in, `es`.
     """
     if condition in LANGUAGES:
         return condition
-    if re.match(r"enfake \d", condition):
+    if re.match(r"enfake \d", condition):  # `enfake 50% shared`
         return "enfake"
     # zero-shot transfer is from the one language to the other
     return first if target == second else second
 
 
+def pair_mean_name(first: str, second: str, condition: str, mean: str) -> str:
+    """Display name of a row with the mean over models of several pairs of languages.
+
+    Parameters
+    ----------
+    first, second : str
+        Languages that the models were pretrained on; `xx` is any language, as in
+        `en-xx | Feat | mean -en`.
+    condition : str
+        How they were trained, as `Feat`.
+    mean : str
+        The mean, as `mean -en`.
+
+    Returns
+    -------
+    str
+        "frozen features (Feat), mean without English".
+    """
+    name = f"{term_name(condition)}, {mean_name(mean)}"
+    if first == ANY_LANGUAGE:
+        return f"others → {language_name(second)}, {name}"
+    # `alpha` was measured in both directions, all others from `first` alone
+    if condition.startswith("alpha"):
+        return f"{language_name(first)} → others, {name}"
+    return name
+
+
 def pair_row_name(first: str, second: str, parts: list[str]) -> str:
-    """Display name of a row of a model of two languages, such as `English → Spanish, permutation
-    0.5` of the key `en-es | permutation 0.5 | es`.
+    """Display name of a row of a model that was pretrained on two languages.
+
+    The key `en-es | permutation 0.5 | es` is "English → Spanish, permutation 0.5": fine-tuned in
+    English, tested in Spanish.
 
     Parameters
     ----------
     first, second : str
         Languages that the model was pretrained on; `xx` for the mean over several.
     parts : list[str]
-        Further parts of the key, `["permutation 0.5", "es"]`: a condition, which may be the language
-        fine-tuned in, and the language tested in.
+        Further parts of the key, `["permutation 0.5", "es"]`: how the model was trained, which may
+        be just the language of fine-tuning, and the language of the test.
     """
-    *between, target = parts
-    if not between:
+    if len(parts) == 1:  # `enfake-es | es`: columns of its table name source and target
         return f"{language_name(first)} and {language_name(second)}"
-    condition = between[0]
-    if target == "Δ":
+    condition = parts[0]
+    target = parts[-1]
+    if target == "Δ":  # what a transfer loses
         return f"{language_name(first)} → {language_name(second)}, loss Δ"
-
-    # means over languages
-    if first == ANY_LANGUAGE:
-        return f"others → {language_name(second)}, {term_name(condition)}, {mean_name(target)}"
-    if second == ANY_LANGUAGE:
-        direction = f"{language_name(first)} → others, " if condition.startswith("alpha") else ""
-        return f"{direction}{term_name(condition)}, {mean_name(target)}"
+    if ANY_LANGUAGE in (first, second):
+        return pair_mean_name(first, second, condition, target)
 
     source = fine_tuning_language(first, second, condition, target)
+    # `supervised`, say: fine-tuned in the language of the test, so nothing is transferred
     if condition.startswith(TARGET_CONDITIONS):
         text = language_name(target)
     elif first == second:  # a model of one language
@@ -211,21 +252,48 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
     else:
         text = f"{language_name(source)} → {language_name(target)}"
 
-    # fine-tuned and tested in one language, which the model has beside another
+    # fine-tuned and tested in one of the languages: the model has the other beside it
     if source == target and first != second:
         other = second if target == first else first
         text += f" (with {language_name(other)})"
     return text if condition in LANGUAGES else f"{text}, {term_name(condition)}"
 
 
+def transfer_names(source: str, target: str) -> list[str]:
+    """Display names of the two languages at the end of a row's key: `en | es`, `en | mean -en`.
+
+    Parameters
+    ----------
+    source : str
+        Code of the language of fine-tuning; `xx` for the mean over several.
+    target : str
+        Code of the language of the test, or a mean over several.
+
+    Returns
+    -------
+    list[str]
+        ["English → Spanish"], ["English → others", "mean without English"].
+    """
+    if target in LANGUAGES:
+        return [f"{language_name(source)} → {language_name(target)}"]
+    if source == ANY_LANGUAGE:  # all of these are tested in English
+        return ["others → English", mean_name(target)]
+    return [f"{language_name(source)} → others", mean_name(target)]
+
+
 @cache
 def row_name(row: str) -> str:
-    """Display name of a row of a table or figure, from its key of parts with bars between.
+    """Display name of a row of a table or figure, from its key.
 
     Parameters
     ----------
     row : str
-        Key of the row, as `en-enfake | enfake 50% shared | en` or `untrained | en | mean`.
+        Key of the row, whose parts have bars between: `untrained | en | es`.
+
+    Returns
+    -------
+    str
+        "untrained, English → Spanish".
     """
     head, *parts = str(row).split(" | ")
 
@@ -235,21 +303,15 @@ def row_name(row: str) -> str:
         first, second = pair.groups()
         return pair_row_name(first, second, parts) if parts else head
 
-    # a setting of the microworld's languages, which may begin with a language
+    # a setting of synthetic text, which may begin with a language: `preset | es, no cognates`
     if head in DIALS:
-        settings = [re.sub(r"^\w+", lambda code: language_name(code[0]), part) for part in parts]
+        settings = [re.sub(r"^\w+", matched_language_name, part) for part in parts]
         return f"{head}: {', '.join(settings)}"
 
     # any other model, often with source and target language at the end: `untrained | en | es`
     names = [term_name(part) for part in parts]
     if len(parts) > 1 and parts[-2] in (*LANGUAGES, ANY_LANGUAGE):
-        source, target = parts[-2:]
-        if target in LANGUAGES:
-            names[-2:] = [f"{language_name(source)} → {language_name(target)}"]
-        elif source == ANY_LANGUAGE:  # means over sources, of tests in English
-            names[-2:] = ["others → English", mean_name(target)]
-        else:
-            names[-2:] = [f"{language_name(source)} → others", mean_name(target)]
+        names[-2:] = transfer_names(source=parts[-2], target=parts[-1])
     return ", ".join([term_name(head), *names])
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab09
@@ -291,11 +353,11 @@ def column_name(column: str) -> str:
         Key of the column.
     """
     text = str(column)
-    for pattern, name in COLUMN_TERMS:
-        text = re.sub(pattern, name, text)
-    # `es`, `F1 es` and `en → es` have codes of languages
+    for pattern, replacement in COLUMN_TERMS:
+        text = re.sub(pattern, replacement, text)
+    # `es`, `F1 es` and `en → es` have codes of languages; other short words stay as they are
     if re.fullmatch(r"[a-z]{2,6}|.* (en|es|hi|ru|enfake)|[a-z]{2} → [a-z]{2}", text):
-        text = re.sub(r"\b[a-z]{2,6}\b", lambda code: language_name(code[0]), text)
+        text = re.sub(r"\b[a-z]{2,6}\b", matched_language_name, text)
     return text
 
 
@@ -328,25 +390,31 @@ DISPLAY_NAMES = {
 
 
 def source_name(source: str) -> str:
-    """Display name of the lower level of a table's header: `micro, kept` is `microworld, kept`.
+    """Display name of where the values of a table's column are from: the lower line of its header.
 
     Parameters
     ----------
     source : str
-        Whose values a column has: a corpus, with ", kept" for its reference results; or `ours`,
-        `yours` and `published`, which stay.
+        A corpus, as `micro`, or, for its reference results, `micro, kept`; or `ours`, `yours` or
+        `published`, which stay.
+
+    Returns
+    -------
+    str
+        "microworld, kept".
     """
     corpus, kept, rest = source.partition(", kept")
     return corpus_name(corpus) + kept + rest
 
 
 def with_display_names(frame):
-    """A table with display names in place of keys, in its header and in its columns of words.
+    """A table with display names in place of keys: "English → Spanish" for `en-es | en | es`.
 
     Parameters
     ----------
     frame : DataFrame
-        A table with keys; its header has one level, or two (column, corpus).
+        A table with keys in its header, which has one level or two (column, corpus), and in columns
+        such as `row` and `language`.
 
     Returns
     -------
@@ -360,7 +428,7 @@ def with_display_names(frame):
         if column in DISPLAY_NAMES:
             display_name = DISPLAY_NAMES[column]
             values = frame.iloc[:, position]
-            names = [display_name(v) if isinstance(v, str) else v for v in values]
+            names = [display_name(v) if isinstance(v, str) else v for v in values]  # v: may be NaN
             frame.isetitem(position, names)
 
     if frame.columns.nlevels == 1:
