@@ -319,7 +319,7 @@ def make_missing_runs(
     store,
     stack: int = 1,
     device: str = "cpu",
-    patient: bool = True,
+    use_processes: bool = True,
     executor=None,
 ) -> None:
     """Run whatever the table entries need and the store lacks.
@@ -334,12 +334,12 @@ def make_missing_runs(
         How many models of one shape train together, stacked into one batched model.
     device : str, default 'cpu'
         `cpu` or `cuda`; not used where an executor is given, which has its own device.
-    patient : bool, default True
+    use_processes : bool, default True
         On a CPU, one process for each core makes a group of runs at a time; if False, this process
         makes one group after the other, as on a GPU.
     executor : Executor, optional
         Where the runs are made; default is the one that the command line or the environment names
-        (`runs.cluster`), else as `patient` says.
+        (`runs.cluster`), else as `use_processes` says.
     """
     from xlingual_nb.runs import executors
     from xlingual_nb.runs.cluster import executor_of_environment
@@ -348,8 +348,10 @@ def make_missing_runs(
     # the caller's executor, else the command line's or the environment's, else this machine
     executor = executor or executor_of_environment(device)
     if executor is None:
-        use_processes = patient and device == "cpu"  # processes on one GPU would share it
-        executor = executors.Processes(device=device) if use_processes else executors.Inline(device)
+        if use_processes and device == "cpu":  # processes on one GPU would share it
+            executor = executors.Processes(device=device)
+        else:
+            executor = executors.Inline(device)
     run(unique_runs(entries), store, executor, stack=stack)
 
 # %% ../../nbs/lib/7020_study.ipynb #532073e6
@@ -419,13 +421,23 @@ def select_tables(only: str, tables: Iterable[str]) -> list[str]:
     InputError
         If a number names none of them.
     """
-    numbers = {table.removeprefix("table").removeprefix("figure"): table for table in tables}
-    named = list(numbers) if only == "all" else [n.strip() for n in only.split(",")]
-    if wrong := [n for n in named if n not in numbers]:
-        raise InputError(
-            f"only={only!r}: there is no {wrong[0]!r} here; choose all, or some of {', '.join(numbers)}"
-        )
-    return [numbers[n] for n in named]
+    # such as {"4": "table4", "7": "table7"}
+    table_of_number = {}
+    for table in tables:
+        number = table.removeprefix("table").removeprefix("figure")
+        table_of_number[number] = table
+    if only == "all":
+        return list(table_of_number.values())
+
+    selected = []
+    for number in (name.strip() for name in only.split(",")):
+        if number not in table_of_number:
+            choices = ", ".join(table_of_number)
+            raise InputError(
+                f"only={only!r}: there is no {number!r} here; choose all, or some of {choices}"
+            )
+        selected.append(table_of_number[number])
+    return selected
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
@@ -473,8 +485,8 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
 
     A claim is a sentence of a paper with its statistical tests. A test compares the rows `plus` of
     a table with the rows `minus`, or, where `minus` is `floor`, each with its own baselines. It
-    counts only if some rows exceed their baselines (`alive`), have learnt the task in the source
-    language (`learnt_rows`), and fit their training text alike (`fit`): its preconditions.
+    counts only under preconditions: that some rows exceed their baselines (`alive`), have learnt
+    the task in the source language (`learnt_rows`) and fit their training text alike (`fit`).
 
     Parameters
     ----------
@@ -491,7 +503,7 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     compared = set()
     preconditions = set()
     for test in claim.tests:
-        variant = test.table.partition("-")[2]
+        variant = test.table.partition("-")[2]  # "released" of "table2-released", else empty
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
         baselines = claim.floor if test.floor is None else test.floor
 
