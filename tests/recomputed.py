@@ -41,7 +41,7 @@ def verdicts_of(home: Path) -> list[str]:
 
 def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     scale, seeds = path.parts[-3], seeds[seeds.corpus == "micro"]
-    found, settings = [], dials.dial_distances(dials.cells(scale, "micro"))
+    found, settings = [], dials.dial_distances(dials.list_table_entries(scale, "micro"))
     for score, name in (("µ", "trends"), (dials.NAMES, "transfer")):
         made = dials_common.effect_tests_frame(
             dials_common.add_verdicts(dials.dial_tests(seeds, settings, score), scale)

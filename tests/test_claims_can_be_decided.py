@@ -76,7 +76,7 @@ def grid_of_k():
     cells = [
         c
         for module in K
-        for c in module.cells("paper", "micro")
+        for c in module.list_table_entries("paper", "micro")
         if c.table in ledger.tables("k2020")
     ]
     means = {key: mean_of(c) for key, c in {(c.table, c.row, c.column): c for c in cells}.items()}
@@ -136,7 +136,7 @@ def study_of_d(rng, module=laboratory):
                 (t, row, column): max(v, 0.1 if "Perpl." in column else 0.003)
                 for column, v in sd.items()
             }
-    for c in module.cells("paper", "micro"):
+    for c in module.list_table_entries("paper", "micro"):
         if (c.table, c.row, c.column) not in spread:
             continue
         value = ledger.value(c.paper, c.table, c.row, c.column) + rng.normal(
@@ -239,7 +239,7 @@ def test_one_model_decides_nothing_however_many_taggers_it_has():
 @pytest.mark.parametrize("scale, least", [("laptop", 3), ("gpu", 5), ("paper", 5)])
 def test_every_table_has_seeds_enough_to_decide(scale, least):
     for module in (*K, laboratory):
-        told = [(c.table, c.row, c.seed) for c in module.cells(scale, "micro")]
+        told = [(c.table, c.row, c.seed) for c in module.list_table_entries(scale, "micro")]
         seeds = (
             pd.DataFrame(told, columns=["table", "row", "seed"])
             .groupby(["table", "row"])

@@ -58,7 +58,7 @@ def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things()
 
 
 def test_all_models_have_one_vocabulary_and_are_asked_in_one_text():
-    cells = data_size.cells("laptop", "micro", seeds=1)
+    cells = data_size.list_table_entries("laptop", "micro", seeds=1)
     models = {r.checkpoint for r in unique_runs(cells) if isinstance(r, WordSpec)}
     assert {type(m) for m in models} == {PretrainSpec, EmbedSpec} and len(
         {m.tokenizer for m in models}
@@ -98,11 +98,11 @@ def test_an_unknown_reading_or_language_is_told_in_one_line():
     with pytest.raises(
         InputError, match="reading='words' does not exist: choose steps, epochs or reads"
     ):
-        data_size.cells("smoke", "micro", reading="words")
+        data_size.list_table_entries("smoke", "micro", reading="words")
     with pytest.raises(InputError, match="no text in 'fi'"):
-        data_size.cells("smoke", "micro", languages="fi")
+        data_size.list_table_entries("smoke", "micro", languages="fi")
     with pytest.raises(InputError, match="seeds=101"):
-        data_size.cells("smoke", "micro", seeds=101)
+        data_size.list_table_entries("smoke", "micro", seeds=101)
 
 
 def test_languages_without_a_dictionary_are_read_and_not_asked():
@@ -148,14 +148,14 @@ def test_ones_own_texts_and_dictionaries(tmp_path):
         "dictionary": words,
     }
     own = {"study": "liu2020", "smoke": {"mine": mine}}
-    cells = data_size.cells("smoke", own=own)
+    cells = data_size.list_table_entries("smoke", own=own)
     words = [r for r in unique_runs(cells) if isinstance(r, WordSpec)]
     assert {r.dictionary.source for r in words} == {f"file:{tmp_path}/en-fi.txt"} and {
         c.paper for c in cells
     } == {OURS}
     (tmp_path / "fi.txt").unlink()
     with pytest.raises(InputError, match="smoke.mine.text.train .fi.: .*fi.txt cannot be read"):
-        data_size.cells("smoke", own=own)
+        data_size.list_table_entries("smoke", own=own)
 
 
 # ---- rows
@@ -163,7 +163,7 @@ def test_ones_own_texts_and_dictionaries(tmp_path):
 
 @pytest.mark.parametrize("scale", ("laptop", "gpu"))
 def test_the_rows_that_claims_name_are_there(scale):
-    cells = data_size.cells(scale, "micro", seeds=1)
+    cells = data_size.list_table_entries(scale, "micro", seeds=1)
     rows = {(c.paper, c.table, c.row, c.column) for c in cells}
     about = [
         c for paper in ("liu2020a", "liu2020b") for c in claims(paper) if data_size.belongs_here(c)
@@ -186,7 +186,9 @@ def test_the_rows_that_claims_name_are_there(scale):
 
 
 def test_a_mean_is_over_the_languages_of_its_row():
-    cells = [c for c in data_size.cells("laptop", "micro", seeds=1) if c.paper == "liu2020a"]
+    cells = [
+        c for c in data_size.list_table_entries("laptop", "micro", seeds=1) if c.paper == "liu2020a"
+    ]
     held = {r: {"mrr": i, "chance": i / 10} for i, r in enumerate(unique_runs(cells))}
 
     def of(target):
@@ -297,7 +299,7 @@ def test_first_by_chance_is_what_random_tables_find():
 @pytest.mark.parametrize("corpus", ("micro", "bible", "running"))
 def test_every_column_has_its_floors_and_its_ceiling(corpus):
     """But for the layer two thirds up, which has the untrained encoder alone."""
-    cells = data_size.cells("laptop", corpus, seeds=1)
+    cells = data_size.list_table_entries("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
     for table, columns, rows in (
         ("figure1", set(liu2020_common.COLUMNS), liu2020_evaluation.BASELINES),
@@ -367,7 +369,7 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
     run([again], store, Inline(), progress=False)
     ours, theirs = (stage_of(w).values(store.path(w)) for w in (words, again))
     assert ours == theirs and ours["usable"] > 20
-    cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
+    cells = data_size.list_table_entries("smoke", "micro", checkpoint=brought.folder)
     row = f"en-es | {store.path(spec).name} | es"
     assert {c.column for c in cells if c.row == row} == {
         *liu2020_common.COLUMNS,
@@ -381,10 +383,12 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
         InputError,
         match="nowhere is no folder: name one that save_pretrained has left, or a model of the hub",
     ):
-        data_size.cells("smoke", "micro", checkpoint="nowhere")
+        data_size.list_table_entries("smoke", "micro", checkpoint="nowhere")
     mbert = {
         c.row.split(" | ")[1]
-        for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")
+        for c in data_size.list_table_entries(
+            "smoke", "micro", checkpoint="bert-base-multilingual-cased"
+        )
     }
     assert "bert-base-multilingual-cased" in mbert
     assert json.loads((store.path(brought) / "config.json").read_text())["model_type"] == "bert"

@@ -33,7 +33,7 @@ from xlingual_nb.experiments.dials import (
     NAMES,
     UNSHARED_WORDS,
     UNTRAINED,
-    cells,
+    list_table_entries,
     grid,
     unshared_word_translation,
     dial_tests,
@@ -63,7 +63,7 @@ def settings_of(scale, *given, **more):
     drawn from them.
     """
     found = {}
-    for c in cells(scale, *given, **more):
+    for c in list_table_entries(scale, *given, **more):
         (run,), key = c.runs, (c.row, c.column in BASELINES.values(), c.seed)
         found.setdefault(key, {})[run.stage] = run
     return {key: (runs["measure"], runs.get("ner")) for key, runs in found.items()}
@@ -113,7 +113,9 @@ def test_one_dial_at_a_time_is_what_varies(scale):
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untrained_encoder(scale):
     found = {
-        (c.row, c.seed): c.runs[0] for c in laboratory.cells(scale, "micro") if c.table == "table1"
+        (c.row, c.seed): c.runs[0]
+        for c in laboratory.list_table_entries(scale, "micro")
+        if c.table == "table1"
     }
     mine = {key: measure for key, (measure, _) in settings_of(scale).items()}
     for row, floor, theirs in (
@@ -137,7 +139,7 @@ def test_every_setting_and_preset_is_there_with_every_seed():
     expected = {dial_label(d, s) for d, settings in DIALS.items() for s in settings} | {
         dial_label("preset", l) for l in LANGUAGES
     }
-    found, pairs = cells("laptop"), settings_of("laptop")
+    found, pairs = list_table_entries("laptop"), settings_of("laptop")
     assert {c.row for c in found} == expected and len(
         {(c.table, c.row, c.column, c.seed) for c in found}
     ) == len(found)
@@ -293,7 +295,7 @@ def test_agreement_is_kendalls_tau():
 
 
 def test_rows_say_how_far_they_turn_their_dial():
-    table = dial_distances(cells("smoke", seeds=1)).set_index("row")
+    table = dial_distances(list_table_entries("smoke", seeds=1)).set_index("row")
     assert (
         table.x["order | SVO"] == 1
         and table.x["order | inverted"] == -1
@@ -361,7 +363,7 @@ def made_up(mu, own=0.1, seeds=3, f1=None):
     """Observations in which µ is a function of a row's place on its dial, with a little noise; and
     F1 of µ.
     """
-    plans, rng = cells("laptop", seeds=seeds), np.random.default_rng(2)
+    plans, rng = list_table_entries("laptop", seeds=seeds), np.random.default_rng(2)
     settings, found = dial_distances(plans).set_index("row"), []
     for c in plans:
         value = 0.01 if c.column in BASELINES.values() else mu(settings.loc[c.row])
@@ -463,7 +465,7 @@ def test_observations_are_what_the_store_holds(tmp_path):
         | dict(words=98)
         | dict(f1={l: 0.25 + 0.5 * (l == "en") for l in ("en", "en2", "enfake", *LANGUAGES)})
     )
-    plans = cells("smoke", seeds=1)
+    plans = list_table_entries("smoke", seeds=1)
     frame = observe(
         plans,
         FakeStore(
@@ -522,4 +524,4 @@ def test_wrong_parameters_are_one_line(given, says):
 
 
 def test_another_corpus_has_no_dials():
-    assert grid("smoke", "bible") == [] == cells("gpu", "mix")
+    assert grid("smoke", "bible") == [] == list_table_entries("gpu", "mix")

@@ -28,7 +28,11 @@ SAID = [
 
 
 def of_table_4(scale, **more):
-    return [c for c in ordering.cells(scale, "micro", 1, **more) if c.table == dufter_table4.TABLE]
+    return [
+        c
+        for c in ordering.list_table_entries(scale, "micro", 1, **more)
+        if c.table == dufter_table4.TABLE
+    ]
 
 
 @pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])

@@ -85,11 +85,11 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
     """Pairs, words and trees at smoke scale: planned, run, and every number is there; our model is in none of them."""
     some = dict(languages="el", only="3,5,6")
     wanted, runs = (
-        zero_shot.cells("smoke", checkpoint=mine, **some),
+        zero_shot.list_table_entries("smoke", checkpoint=mine, **some),
         zero_shot.grid("smoke", checkpoint=mine, **some),
     )
     assert [(c.table, c.row, c.column) for c in wanted] == [
-        (c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)
+        (c.table, c.row, c.column) for c in zero_shot.list_table_entries("smoke", **some)
     ]
     encoders = {r.checkpoint for r in runs if hasattr(r, "checkpoint")}
     assert encoders == {
@@ -169,7 +169,9 @@ def test_the_study_of_layers_on_it(mine, tmp_path):
     """Layers are those of the model that was brought, and every number is there."""
     some = dict(languages="el", checkpoint=mine)
     wanted = [
-        c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)
+        c
+        for c in layers.list_table_entries("smoke", **some)
+        if c.column in ("POS ACC", layers.LANGUAGE_ID)
     ]
     assert {f"layer {n}" for n in (0, 6, 12)} == {
         c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0

@@ -72,7 +72,7 @@ WHOLE = [key for key, sizes in BILINGUAL.items() if len(sizes.targets) == 3]
 
 @cache
 def pretrained(scale, corpus):
-    return {m: m.cells(scale, corpus) for m in (architecture, objective, mixed_pairs)}
+    return {m: m.list_table_entries(scale, corpus) for m in (architecture, objective, mixed_pairs)}
 
 
 def numbers(key):
@@ -242,7 +242,11 @@ def the_same(spec):
 def test_a_cell_reads_its_own_number(tmp_path):
     def of(module, table, row):
         frame = study.observe(
-            [c for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)],
+            [
+                c
+                for c in module.list_table_entries("laptop", "micro", 1)
+                if (c.table, c.row) == (table, row)
+            ],
             FakeStore(tmp_path, the_same),
             "micro",
         )
@@ -287,7 +291,11 @@ def test_a_cell_reads_its_own_number(tmp_path):
             "XNLI target-target": 60,
         }
     )
-    percent = {c.row: c.amount for c in architecture.cells("paper", "micro") if c.column == PERCENT}
+    percent = {
+        c.row: c.amount
+        for c in architecture.list_table_entries("paper", "micro")
+        if c.column == PERCENT
+    }
     for row, share in percent.items():
         assert share == pytest.approx(value(PAPER, "table7", row, PERCENT), abs=0.06)
 
@@ -490,11 +498,14 @@ def test_tasks_at_paper_scale():
 @pytest.mark.parametrize(
     "wrong, match",
     (
-        (lambda: architecture.cells("huge"), "scale 'huge' does not exist"),
-        (lambda: objective.cells("laptop", "wiki"), "corpus 'wiki' does not exist at scale laptop"),
+        (lambda: architecture.list_table_entries("huge"), "scale 'huge' does not exist"),
+        (
+            lambda: objective.list_table_entries("laptop", "wiki"),
+            "corpus 'wiki' does not exist at scale laptop",
+        ),
         (lambda: mixed_pairs.grid("smoke", seeds=101), "seeds=101: choose 0"),
         (
-            lambda: architecture.cells("smoke", only="4,8"),
+            lambda: architecture.list_table_entries("smoke", only="4,8"),
             "no '8' here; choose all, or some of 4, 5, 6, 7",
         ),
         (lambda: objective.grid("smoke", only=""), "no '' here"),

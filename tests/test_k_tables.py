@@ -42,7 +42,7 @@ EXPERIMENTS = {"table1": overlap, "table2": ordering, "table3": frequency}
 
 def of_k(module, table):
     return lambda *where, **more: [
-        c for c in module.cells(*where, **more) if (c.paper, c.table) == (PAPER, table)
+        c for c in module.list_table_entries(*where, **more) if (c.paper, c.table) == (PAPER, table)
     ]
 
 
@@ -106,13 +106,18 @@ UNMADE = {*ordering.ONE_LANGUAGE}  # made where they are asked for
 
 
 def test_one_language_is_permuted_where_a_claim_on_it_is_asked_for():
-    found = {c.row: c.runs for c in ordering.cells("laptop", "micro", 1, claim="K-order-one")}
+    found = {
+        c.row: c.runs
+        for c in ordering.list_table_entries("laptop", "micro", 1, claim="K-order-one")
+    }
     for target in ("es", "hi", "ru"):
         for arm, permuted in (("source alone", [True, False]), ("target alone", [False, True])):
             nli = found[f"enfake-{target} | permutation 1.0, {arm} | {target}"][0]
             languages = nli.checkpoint.languages
             assert [bool(language.transforms) for language in languages] == permuted
-    assert not any("permutation 1.0, " in c.row for c in ordering.cells("laptop", "micro", 1))
+    assert not any(
+        "permutation 1.0, " in c.row for c in ordering.list_table_entries("laptop", "micro", 1)
+    )
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
@@ -209,8 +214,8 @@ def test_tables_share_their_runs():
 def test_what_a_row_changes(scale, corpus):
     models = {
         c.row: c.runs[0].checkpoint
-        for cells in CELLS.values()
-        for c in cells(scale, corpus, 1)
+        for list_entries in CELLS.values()
+        for c in list_entries(scale, corpus, 1)
         if of_a_model(c.runs[0])
     }
     for t in (*TARGETS, "en"):
@@ -323,13 +328,13 @@ def test_the_bible_has_english_and_its_copies_only(table, scale):
 
 @pytest.mark.parametrize("scale, corpus", BILINGUAL)
 def test_seeds(scale, corpus):
-    for cells in CELLS.values():
-        assert {c.seed for c in cells(scale, corpus)} == set(
+    for list_entries in CELLS.values():
+        assert {c.seed for c in list_entries(scale, corpus)} == set(
             range(BILINGUAL[scale, corpus].seeds[0])
-        ) and {c.seed for c in cells(scale, corpus, 2)} == {0, 1}
+        ) and {c.seed for c in list_entries(scale, corpus, 2)} == {0, 1}
         assert all(
             r.checkpoint.seed == c.seed
-            for c in cells(scale, corpus)
+            for c in list_entries(scale, corpus)
             for r in c.runs
             if of_a_model(r)
         )
@@ -361,7 +366,7 @@ def test_a_wrong_reading_is_one_line():
 
 
 def test_contributions_and_asterisks_are_those_of_other_code():
-    rng, cells = np.random.default_rng(0), overlap.cells("laptop", "micro")
+    rng, cells = np.random.default_rng(0), overlap.list_table_entries("laptop", "micro")
     frame = made_up(cells, lambda c: 50 + 8 * ("en-ru" in c.row) + rng.normal())
     value = frame.set_index(["row", "column", "seed"]).value.sort_index()
     found = overlap.wordpiece_contributions(frame).set_index(["row", "column", "seed"]).value
@@ -505,7 +510,7 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
 
 
 def test_floors_and_what_is_missing():
-    cells = frequency.cells("laptop", "micro")
+    cells = frequency.list_table_entries("laptop", "micro")
     frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
     assert k2020_common.strongest_baseline(frame, "enfake", "es", "NER F1-Score") == len(
         "never saw the target | enfake | es"

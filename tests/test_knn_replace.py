@@ -15,7 +15,7 @@ from xlingual_nb.experiments.knn_replace import (
     REPLACEMENTS,
     base_model_spec,
     table3_switches,
-    cells,
+    list_table_entries,
     grid,
     laboratory_space_spec,
     table1_spec,
@@ -105,7 +105,7 @@ def test_spaces_have_seeds_of_their_own_and_one_mapping_serves_all_seeds(scale):
         len(
             {
                 c.runs[0].checkpoint.neighbours
-                for c in cells(scale, "micro")
+                for c in list_table_entries(scale, "micro")
                 if c.row == "30 knn-replace"
             }
         )
@@ -142,7 +142,7 @@ def test_at_paper_scale_vectors_are_fasttexts_own():
 
 @EVERY
 def test_tables_have_the_published_rows_and_their_floors(scale):
-    found = cells(scale, "micro")
+    found = list_table_entries(scale, "micro")
     rows = {
         table: {c.row for c in found if c.table == table}
         for table in ("table1", "figure7", "mapping", "table3")
@@ -178,17 +178,21 @@ def test_tables_have_the_published_rows_and_their_floors(scale):
 
 @EVERY
 def test_the_rows_of_notebook_07_are_its_runs(scale):
-    own = {c.runs[0] for c in laboratory.cells(scale, "micro") if c.table in ("table1", "figure6")}
+    own = {
+        c.runs[0]
+        for c in laboratory.list_table_entries(scale, "micro")
+        if c.table in ("table1", "figure6")
+    }
     mine = {
         c.runs[0]
-        for c in cells(scale, "micro")
+        for c in list_table_entries(scale, "micro")
         if c.table in ("table1", "figure7") and c.row in UNCHANGED_ROWS
     }
     assert mine <= own and all(isinstance(run, MeasureSpec) for run in mine)
 
 
 def test_a_mapping_is_asked_for_other_words_than_it_was_fitted_to():
-    for cell in cells("smoke", "micro"):
+    for cell in list_table_entries("smoke", "micro"):
         if cell.table != "mapping":
             continue
         (run,) = cell.runs
@@ -200,33 +204,47 @@ def test_a_mapping_is_asked_for_other_words_than_it_was_fitted_to():
 
 
 def test_parts_may_be_chosen_and_what_there_is_not_is_said():
-    assert {c.table for c in cells("smoke", "micro", only="1")} == {"table1", "figure7", "mapping"}
-    assert {c.table for c in cells("smoke", "micro", only="3")} == {"table3", "mapping"}
+    assert {c.table for c in list_table_entries("smoke", "micro", only="1")} == {
+        "table1",
+        "figure7",
+        "mapping",
+    }
+    assert {c.table for c in list_table_entries("smoke", "micro", only="3")} == {
+        "table3",
+        "mapping",
+    }
     assert (
         study_configs("smoke", "bible")[1] is None
         and study_configs("laptop", "micro-parallel")[0] is None
     )
-    assert {c.paper for c in cells("smoke", "micro", languages="es,ru")} == {OURS}
+    assert {c.paper for c in list_table_entries("smoke", "micro", languages="es,ru")} == {OURS}
     for wrong in (dict(corpus="moon"), dict(only="2"), dict(seeds=101), dict(languages="xx")):
         with pytest.raises(InputError) as said:
-            cells("smoke", **(dict(corpus="micro") | wrong))
+            list_table_entries("smoke", **(dict(corpus="micro") | wrong))
         assert "\n" not in str(said.value)
     with pytest.raises(InputError, match="scale 'huge'"):
-        cells("huge")
+        list_table_entries("huge")
 
 
 def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
     for corpus, scale in (("micro-parallel", "laptop"), ("micro", "gpu")):
-        assert corpus_of(cells(scale, corpus), dict(scale=scale, corpus=corpus)) == corpus
-    assert corpus_of(cells("smoke"), dict(scale="smoke")) == laboratory_config("smoke").corpus
+        assert (
+            corpus_of(list_table_entries(scale, corpus), dict(scale=scale, corpus=corpus)) == corpus
+        )
+    assert (
+        corpus_of(list_table_entries("smoke"), dict(scale="smoke"))
+        == laboratory_config("smoke").corpus
+    )
 
 
 def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
     from xlingual_nb.experiments import zero_shot
 
     values = dict(scale="laptop", corpus="micro-five")
-    assert corpus_of(zero_shot.cells(**values, only="5"), values) == "micro-five"
-    assert corpus_of(zero_shot.cells("smoke", only="5"), dict(scale="smoke")) == "micro"
+    assert corpus_of(zero_shot.list_table_entries(**values, only="5"), values) == "micro-five"
+    assert (
+        corpus_of(zero_shot.list_table_entries("smoke", only="5"), dict(scale="smoke")) == "micro"
+    )
 
 
 # ---- three languages
@@ -346,7 +364,7 @@ def test_nor_a_piece_nor_a_pair_of_the_tests(store):
 def test_the_smallest_study_runs_and_its_cells_are_read(store):
     some = [
         c
-        for c in cells("smoke", "micro", seeds=1)
+        for c in list_table_entries("smoke", "micro", seeds=1)
         if c.row
         in ("30 knn-replace", "VecMap | en | enfake", "8-base lang-pos;shift-special;no-random")
     ]

@@ -17,7 +17,7 @@ from xlingual_nb.experiments.laboratory import (
     COLUMNS,
     PAPER as NAME,
     SEEDS,
-    cells,
+    list_table_entries,
     select_rows,
     grid,
     row_spec,
@@ -100,7 +100,7 @@ def test_a_misspelt_row_is_no_row(row, says):
 
 @EVERY
 def test_rows_are_those_of_the_published_tables(scale, corpus):
-    found = cells(scale, corpus)
+    found = list_table_entries(scale, corpus)
     for table in TABLES:
         assert {c.row for c in found if c.table == table} == rows_in_the_ledger(table) - {
             "30 knn-replace"
@@ -167,7 +167,7 @@ def test_a_row_is_its_switches(row, scale, corpus):
 
 @EVERY
 def test_a_row_in_two_tables_is_one_run(scale, corpus):
-    found = cells(scale, corpus)
+    found = list_table_entries(scale, corpus)
 
     def runs(table, row):
         return {c.seed: measure(c) for c in found if c.table == table and c.row == row}
@@ -196,7 +196,7 @@ def test_rows_that_fit_worse_train_longer_in_a_table_of_their_own(tmp_path):
         (tmp_path / "mine.toml").write_text(
             f'study = "dufter2020"\n[smoke.mine]\nlike = "smoke.micro"\nlonger = {longer}\n'
         )
-        return cells("smoke", rows=rows, own=tmp_path / "mine.toml")
+        return list_table_entries("smoke", rows=rows, own=tmp_path / "mine.toml")
 
     def epochs(found, table):
         return {
@@ -213,7 +213,7 @@ def test_rows_that_fit_worse_train_longer_in_a_table_of_their_own(tmp_path):
         "table1-matched",
         "table2-matched",
     } and all(c.metric == "step" for c in found if c.column == "Steps")
-    assert {c.table for c in cells("smoke", "micro")} == {
+    assert {c.table for c in list_table_entries("smoke", "micro")} == {
         "table1",
         "table2",
         "table10",
@@ -229,14 +229,14 @@ def test_rows_of_one_table_are_distinct_models(scale, corpus):
     for table in TABLES:
         checkpoints = [
             measure(c).checkpoint
-            for c in cells(scale, corpus, seeds=1)
+            for c in list_table_entries(scale, corpus, seeds=1)
             if c.table == table and c.column == "µ"
         ]
         assert len(set(checkpoints)) == len(checkpoints) == len(table_rows(table))
 
 
 def test_figures_are_measured_on_rows_of_the_tables():
-    found = cells("paper", "bible")
+    found = list_table_entries("paper", "bible")
     table1 = {(c.row, c.seed): measure(c) for c in found if c.table == "table1"}
     figure5, figure6 = ([c for c in found if c.table == t] for t in ("figure5", "figure6"))
     assert all(measure(c) == table1[c.row, c.seed] for c in figure5) and {
@@ -318,7 +318,7 @@ def test_paper_scale_on_the_microworld_is_as_large():
 def test_seeds_are_those_of_table_9():
     """'Random Seeds 0, 42, 43, 100, 101'"""
     assert SEEDS[:5] == (0, 42, 43, 100, 101) and len(set(SEEDS)) == len(SEEDS)
-    found = cells("paper", "bible")
+    found = list_table_entries("paper", "bible")
     for table in TABLES:
         for row in table_rows(table):
             assert [c.seed for c in found if (c.table, c.row, c.column) == (table, row, "µ")] == [
@@ -330,12 +330,12 @@ def test_seeds_are_those_of_table_9():
             ]
     assert all(measure(c).checkpoint.seed == c.seed for c in found)
     for n in (1, 3, 10):
-        assert {c.seed for c in cells("smoke", "micro", seeds=n)} == set(SEEDS[:n])
+        assert {c.seed for c in list_table_entries("smoke", "micro", seeds=n)} == set(SEEDS[:n])
 
 
 def test_a_laptop_gives_its_seeds_to_the_rows_that_claims_rest_on():
     """At least three on real text for rows 0, 1, 2, 3, 4, 8 and 21."""
-    found = cells("laptop", "bible")
+    found = list_table_entries("laptop", "bible")
     for ident in ("0", "1", "2", "3", "4", "8", "21"):
         assert (
             len(
@@ -372,8 +372,10 @@ def test_the_released_codes_reading():
             assert replace(code, languages=text.languages, training=text.training) == text
         else:
             assert replace(code, masking=text.masking) == text and (no_random or code == text)
-    assert {measure(c).words for c in cells("smoke", "micro", reading="released")} == {"all"}
-    assert {measure(c).words for c in cells("smoke", "micro")} == {"content"}
+    assert {measure(c).words for c in list_table_entries("smoke", "micro", reading="released")} == {
+        "all"
+    }
+    assert {measure(c).words for c in list_table_entries("smoke", "micro")} == {"content"}
 
 
 def test_train_perplexity_of_halves_is_what_the_ledger_says():
@@ -381,7 +383,9 @@ def test_train_perplexity_of_halves_is_what_the_ledger_says():
     chosen = (
         "seen" if told.chosen.startswith("The text that each language was trained on") else "whole"
     )
-    assert {measure(c).train_text for c in cells("smoke", "micro", rows="21,21b")} == {chosen}
+    assert {measure(c).train_text for c in list_table_entries("smoke", "micro", rows="21,21b")} == {
+        chosen
+    }
 
 
 # ---- wrong parameters
@@ -410,7 +414,7 @@ def test_train_perplexity_of_halves_is_what_the_ledger_says():
     ids=str,
 )
 def test_a_wrong_parameter_is_one_line_that_says_what_there_is(wrong, match):
-    for call in (cells, grid):
+    for call in (list_table_entries, grid):
         with pytest.raises(InputError, match=match) as caught:
             call(**(dict(scale="smoke", corpus="micro") | wrong))
         assert "\n" not in str(caught.value)
@@ -420,7 +424,9 @@ def test_rows_are_chosen_by_identifier():
     assert select_rows("all") == {parse_row_label(r)[0] for r in PAPER} and select_rows(
         "small"
     ) == select_rows("all") - {"15", "16", "17"}
-    assert {parse_row_label(c.row)[0] for c in cells("smoke", "micro", rows=" 0, 21b ,8")} == {
+    assert {
+        parse_row_label(c.row)[0] for c in list_table_entries("smoke", "micro", rows=" 0, 21b ,8")
+    } == {
         "0",
         "21b",
         "8",
@@ -475,7 +481,7 @@ def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "pretrain", noted)
     rows = {
         c.row: shortened(measure(c).checkpoint)
-        for c in cells("paper", "micro", seeds=1, rows="small")
+        for c in list_table_entries("paper", "micro", seeds=1, rows="small")
         if c.table in ("table1", "table2")
     }
     run(list(rows.values()), store, stack=laboratory_config("paper", "micro").stack, progress=False)
@@ -503,7 +509,7 @@ def test_a_large_row_of_the_paper_trains(tmp_path):
     store = Store(tmp_path / "runs")
     (spec,) = {
         shortened(measure(c).checkpoint)
-        for c in cells("paper", "micro", seeds=1, rows="17")
+        for c in list_table_entries("paper", "micro", seeds=1, rows="17")
         if c.table == "table1"
     }
     run([spec], store, progress=False)
@@ -524,7 +530,10 @@ def test_observations_are_what_the_store_holds(tmp_path):
     """One line a cell and published column; cells that were not run are left out; curves carry
     their step.
     """
-    store, plans = Store(tmp_path / "runs"), cells("smoke", "micro", seeds=1, rows="1,18")
+    store, plans = (
+        Store(tmp_path / "runs"),
+        list_table_entries("smoke", "micro", seeds=1, rows="1,18"),
+    )
     done = [c for c in plans if c.row != "18 untrained"]
     assert (
         {c.table for c in done} == {"table1", "figure5"}

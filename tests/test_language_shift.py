@@ -13,7 +13,14 @@ from xlingual_nb.experiments import (
     language_shift_erasure,
     liu2020_shifts,
 )
-from xlingual_nb.experiments.language_shift import FIGURE7, TABLE3, SHIFT, TABLE2, cells, grid
+from xlingual_nb.experiments.language_shift import (
+    FIGURE7,
+    TABLE3,
+    SHIFT,
+    TABLE2,
+    list_table_entries,
+    grid,
+)
 from xlingual_nb.experiments.language_shift_common import FEW_SENTENCES, TRANSFER
 from xlingual_nb.experiments.language_shift_erasure import BY_CLASS, IDENTITY, ERASURE
 from xlingual_nb.experiments.liu2020_shifts import (
@@ -38,7 +45,7 @@ from xlingual_nb.tasks.shifted_nli import shifted_cost
 
 ON_SHIFTS = list(filter(shift.belongs_here, claims("liu2020b")))
 SIZES = shift_study_config("smoke", "micro")
-LAPTOP = cells("laptop", "micro", seeds=1)
+LAPTOP = list_table_entries("laptop", "micro", seeds=1)
 
 
 def test_every_claim_on_shifts_has_its_cells():
@@ -153,7 +160,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
     parts = TABLE2, TABLE3, FIGURE7, TRANSFER, IDENTITY, FEW_SENTENCES, BY_CLASS, ERASURE
     store, wanted = (
         shared_store,
-        [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts],
+        [c for c in list_table_entries("smoke", "micro") if "el" in c.row or c.table in parts],
     )
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
@@ -296,7 +303,7 @@ def test_what_the_study_refuses(monkeypatch):
     assert shift_model_spec(asked, 0) == shift_model_spec(
         shift_study_config("laptop", "micro"), 0
     ), "the model reads what it reads"
-    one = cells("laptop", "micro", 1, languages="es")
+    one = list_table_entries("laptop", "micro", 1, languages="es")
     assert not any("other" in c.row for c in one) and {c.paper for c in one} == {"liu2020b"}
     monkeypatch.setattr(liu2020_shifts, "study_config", lambda *given: replace(SIZES, shifts=None))
     with pytest.raises(
@@ -364,7 +371,7 @@ def test_every_scale_has_its_grid(monkeypatch):
         for specs in grids
     ]
     assert 1e13 < costs[0] < costs[1] / 10 < costs[2] / 100
-    real = cells("paper", "wiki", seeds=1)
+    real = list_table_entries("paper", "wiki", seeds=1)
     assert {c.table for c in real} == {
         SHIFT,
         TABLE2,

@@ -151,7 +151,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
     given = values_of(resolve("14"), dict(checkpoint=mbert))
     wanted = [
         c
-        for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])
+        for c in language_shift.list_table_entries("smoke", checkpoint=given["checkpoint"])
         if c.table == language_shift_external.CHECKPOINT_TABLE
     ]
     told = plan(unique_runs(wanted), Store(folder / "none")).set_index("stage")
@@ -205,7 +205,7 @@ def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tm
     runs = unique_runs(
         [
             c
-            for c in language_shift.cells(
+            for c in language_shift.list_table_entries(
                 "paper", checkpoint="bert-base-multilingual-cased", seeds=1
             )
             if c.table == language_shift_external.CHECKPOINT_TABLE
@@ -267,7 +267,7 @@ def test_an_encoder_without_a_head_is_asked_what_of_a_language_is_its_mean(verse
     bare = tmp_path / "bare"
     shutil.copytree(mbert, bare)
     hf.AutoModelForMaskedLM.from_pretrained(mbert).bert.save_pretrained(bare)
-    found = language_shift.cells(**verses, checkpoint=str(bare))
+    found = language_shift.list_table_entries(**verses, checkpoint=str(bare))
     assert {c.table for c in found} == {"identity"} and "Words τ" not in {c.column for c in found}
     runs = unique_runs(found)
     assert {r.checkpoint.fresh for r in runs} == {False, True}
@@ -280,7 +280,7 @@ def test_an_encoder_without_a_head_is_asked_what_of_a_language_is_its_mean(verse
     assert len(seen) == len(found) and seen.value.between(0, 1).all()
     assert set(seen[seen.row == "chance"].value) == {0.5}
     with pytest.raises(InputError, match="text.test names 2 books, one a seed"):
-        language_shift.cells(**verses, seeds=3, checkpoint=str(bare))
+        language_shift.list_table_entries(**verses, seeds=3, checkpoint=str(bare))
 
 
 def test_all_layers_and_sentences_at_larger_scales(folder):

@@ -13,7 +13,7 @@ from xlingual_nb.experiments.layers import (
     FEAT,
     FIGURES,
     LANGUAGE_ID,
-    cells,
+    list_table_entries,
     frozen_layers,
     grid,
     langid_records,
@@ -34,7 +34,7 @@ from xlingual_nb.tasks.recipes import Bag, Feat, Tuning
 from xlingual_nb.text.records import read_records
 
 HERE = list(filter(layers.belongs_here, claims("wu2019")))
-GRIDS = {scale: cells(scale, "micro", seeds=1) for scale in ("laptop", "paper")}
+GRIDS = {scale: list_table_entries(scale, "micro", seeds=1) for scale in ("laptop", "paper")}
 BY_ADDRESS = {
     scale: {(c.table, c.row, c.column): c for c in found} for scale, found in GRIDS.items()
 }
@@ -128,7 +128,7 @@ def test_zero_shot_trains_all_layers_whatever_a_recipe_freezes():
 
 
 def test_what_trains_all_layers_is_shared_with_notebook_12():
-    theirs = {(c.row, c.column): c for c in zero_shot.cells("laptop", seeds=1)}
+    theirs = {(c.row, c.column): c for c in zero_shot.list_table_entries("laptop", seeds=1)}
     shared = [
         c
         for c in GRIDS["laptop"]
@@ -145,7 +145,10 @@ def test_the_runs_of_one_model():
     """Three depths, Feat, and Feat on the untrained encoder, of five tasks; what 12 has of them is
     not made again.
     """
-    made, known = grid("laptop", seeds=1), unique_runs(zero_shot.cells("laptop", seeds=1))
+    made, known = (
+        grid("laptop", seeds=1),
+        unique_runs(zero_shot.list_table_entries("laptop", seeds=1)),
+    )
     assert Counter(r.stage for r in made) == dict(
         sentences=14, tuned_tags=14, parsing=7, nli_floors=1, bags=4, langid=2
     )
@@ -179,7 +182,9 @@ def test_languages_are_told_apart_among_all_that_the_model_reads():
     )
     assert len(langid_records(few, "train").records.source.removeprefix("micro/").split("+")) == 15
     asked = {
-        c.row for c in cells("laptop", seeds=1, languages="es", only="1") if c.row.startswith("en-")
+        c.row
+        for c in list_table_entries("laptop", seeds=1, languages="es", only="1")
+        if c.row.startswith("en-")
     }
     assert {row.split(" | ")[2] for row in asked} == {
         "en",
@@ -206,7 +211,7 @@ def test_at_paper_scale_the_papers_values():
 
 def test_every_scale_has_its_grid():
     for scale, depth in (("gpu", 6), ("paper", 12)):
-        asked = cells(scale, "micro", seeds=1, only="2")
+        asked = list_table_entries(scale, "micro", seeds=1, only="2")
         assert {c.runs[0].checkpoint.shape.layers for c in asked} == {depth} and len(asked) == (
             depth + 1
         ) * 33
@@ -230,7 +235,9 @@ def test_sizes_of_ones_own():
         and sizes.layers.bag == SMALL.layers.bag
     )
     by_row = {
-        c.row: c for c in cells("smoke", "micro-wide", own=own, only="1") if c.column == "POS ACC"
+        c.row: c
+        for c in list_table_entries("smoke", "micro-wide", own=own, only="1")
+        if c.column == "POS ACC"
     }
     assert by_row["en-el | Feat | el"].runs[0].settings.hidden == 12
     assert isinstance(by_row["en-el | zero-shot | el"].runs[0].settings, Tuning)
@@ -247,7 +254,7 @@ def store(shared_store):
 
 @pytest.mark.slow  # the first to ask makes a smoke study
 def test_a_smoke_run_holds_what_the_cells_draw(store):
-    wanted = cells("smoke")
+    wanted = list_table_entries("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     assert len(found) == len(wanted) and found.notna().all()
     for task, told in zero_shot.TASKS.items():
@@ -270,7 +277,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
 
 @pytest.mark.slow  # the first to ask makes a smoke study
 def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_share(store):
-    found = observe(cells("smoke", only="2"), store, "micro").set_index("row").value
+    found = observe(list_table_entries("smoke", only="2"), store, "micro").set_index("row").value
     said = Counter(
         r["label"] for r in read_records(store.path(langid_records(SMALL, "test").records))
     )
@@ -290,7 +297,7 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(
         InputError, match="only='3': there is no '3' here; choose all, or some of 1, 2"
     ):
-        cells("smoke", only="3")
+        list_table_entries("smoke", only="3")
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
         layers_config("laptop", "wiki")
     own = {

@@ -31,7 +31,7 @@ from xlingual_nb.report import tables
 from xlingual_nb.report.study_run import StudyRun
 %%
 #| export
-def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
+def list_table_entries(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
     "Retrieval between Fake-English and English, by the width of the encoder."
     sizes, pair, columns, found = load_study_config(scale, corpus, seeds), ("enfake", "en"), ("", "", "Retrieval ρ"), []
     for seed in SEEDS[:seeds or sizes.seeds[0]]:
@@ -44,7 +44,8 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
     return deduplicate(found)
 %%
 #| export
-def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list: return unique_runs(cells(scale, corpus, seeds))
+def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list:
+    return unique_runs(list_table_entries(scale, corpus, seeds))
 %% parameters
 scale: str = "smoke"  # smoke, laptop, gpu or paper
 corpus: str = "auto"  # auto or micro
@@ -56,7 +57,7 @@ from xlingual_nb.report.notebook_parameters import check_parameters
 check_parameters("18_width", globals())
 %%
 sizes = load_study_config(scale, corpus, seeds)
-study_run = StudyRun("18_width", globals(), cells(scale, corpus, seeds), sizes.corpus)
+study_run = StudyRun("18_width", globals(), list_table_entries(scale, corpus, seeds), sizes.corpus)
 study_run.show_plan(sizes.base)
 %%
 observations = study_run.run(sizes.stack)

@@ -134,7 +134,7 @@ def test_claims_are_well_formed():
 @pytest.mark.parametrize("claim", ledger.claims(PAPER), ids=lambda c: c.id)
 def test_claims_name_rows_and_columns_that_exist(claim):
     own = (
-        knn_replace.cells("paper", "micro") if claim.whose == ledger.OURS else []
+        knn_replace.list_table_entries("paper", "micro") if claim.whose == ledger.OURS else []
     )  # rows beside the published ones
     rows = {r for t in ledger.tables(PAPER) for r in ledger.published(PAPER, t).row} | {
         c.row for c in own

@@ -213,7 +213,7 @@ def test_kept_values_are_read_by_the_code_that_they_record():
     seeds = tables.read_seeds(kept.file("seeds"))
     made = dict(zip(addresses(seeds), seeds.made))
     first_of_column = {}
-    for cell in frequency.cells("laptop", "micro"):
+    for cell in frequency.list_table_entries("laptop", "micro"):
         if cell.column not in first_of_column and address(cell) in made:
             first_of_column[cell.column] = cell
     cells = list(first_of_column.values())

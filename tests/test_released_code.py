@@ -327,9 +327,11 @@ def test_laptop_shapes_are_as_unlike_as_the_papers():
 
 
 def test_tables_name_the_language_that_is_measured():
-    cells = architecture.cells("laptop", "micro", 1, "4")
+    cells = architecture.list_table_entries("laptop", "micro", 1, "4")
     columns = {c.column for c in cells}
     assert "XNLI Spanish" in columns and "XNLI Russian" not in columns
     tested = {c.metric for c in cells if c.column == "XNLI Spanish" and c.row.startswith("depth")}
     assert tested == {"accuracy es|es"}
-    assert "XNLI Russian" in {c.column for c in architecture.cells("gpu", "micro", 1, "4")}
+    assert "XNLI Russian" in {
+        c.column for c in architecture.list_table_entries("gpu", "micro", 1, "4")
+    }

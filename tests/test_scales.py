@@ -691,7 +691,7 @@ def test_ones_own_corpus_is_taken_where_none_is_named(study, module):
         "smoke": {"micro-mine": {"like": "smoke.micro", "text": {"train": {"seed": "mine"}}}},
     }
     found, usual = (
-        import_module(f"xlingual_nb.experiments.{module}").cells("smoke", own=own)
+        import_module(f"xlingual_nb.experiments.{module}").list_table_entries("smoke", own=own)
         for own in (mine, "")
     )
 

@@ -200,13 +200,13 @@ def test_make_makes_what_the_store_lacks(tmp_path, monkeypatch):
         Store(tmp_path / "runs"),
         [of(seed=seed, runs=(SMALL[seed],), drawn="total") for seed in range(2)],
     )
-    study.make_missing_runs(cells[:1], store, patient=False)
+    study.make_missing_runs(cells[:1], store, use_processes=False)
     assert [store.has(run) for run in SMALL] == [True, False, False, False]
     about = json.loads((store.path(SMALL[0]) / "manifest.json").read_text())
     assert about["platform"]["device"] == "cpu", "the argument counts where a run is made"
     assert os.environ["XLINGUAL_DEVICE"] == "elsewhere", "and nothing is left in the environment"
     done = len(toys.steps(store.root))
-    study.make_missing_runs(cells, store, patient=False)
+    study.make_missing_runs(cells, store, use_processes=False)
     assert len(toys.steps(store.root)) == 2 * done and len(observe(cells, store, "none")) == 2
     assert observe(cells, store, "none").value.tolist() == [
         int(toys.value(Count(5, seed)), 16) % 1000 for seed in range(2)
@@ -214,7 +214,7 @@ def test_make_makes_what_the_store_lacks(tmp_path, monkeypatch):
 
 
 def test_provenance_names_data_code_and_runs():
-    cells = frequency.cells("smoke", "micro")
+    cells = frequency.list_table_entries("smoke", "micro")
     told = study.provenance(cells)
     assert set(told.of) == {"data", "code", "runs"} and "micro/es" in set(
         told[told.of == "data"].what
@@ -252,7 +252,7 @@ def test_a_wrong_parameter_is_one_line(wrong, says):
 
 @cache
 def whole(module):
-    return module.cells("laptop", "micro", seeds=4)
+    return module.list_table_entries("laptop", "micro", seeds=4)
 
 
 CLAIMED = [
@@ -300,7 +300,7 @@ def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
     "ident, floors", [("K-frequency", 3), ("K-frequency-ner", 6), ("K-frequency-floor", 6)]
 )
 def test_floors_have_as_many_seeds_as_rows_only_where_a_test_takes_them_away(ident, floors):
-    cells = frequency.cells("laptop", "micro", seeds=6, claim=ident)
+    cells = frequency.list_table_entries("laptop", "micro", seeds=6, claim=ident)
     by_row = {row: {c.seed for c in cells if c.row == row} for row in {c.row for c in cells}}
     assert by_row["enfake-es | frequency based | es"] == set(range(6)) and by_row[
         "untrained | enfake | es"
@@ -317,7 +317,7 @@ def test_a_claim_that_is_not_there_or_of_other_rows_is_one_line():
         ("D-late", "compares no row"),
     ):
         with pytest.raises(InputError, match=says):
-            frequency.cells("laptop", "micro", claim=wrong)
+            frequency.list_table_entries("laptop", "micro", claim=wrong)
 
 
 def test_a_mean_over_metrics_counts_as_its_own_code_and_names_alone():
@@ -351,7 +351,7 @@ def test_who_never_saw_the_target_has_the_source_alone(key):
     """Vocabulary, shape and length of training are those of the model whose floor it is."""
     seen = 0
     for module in (overlap, ordering, frequency, objective, mixed_pairs):
-        cells = module.cells(*key, 1)
+        cells = module.list_table_entries(*key, 1)
         whole = {
             run.checkpoint
             for c in cells
@@ -394,7 +394,7 @@ def test_taggers_of_two_models_share_no_seed(key):
     )
     drawn = {
         c.seed: {run.seed for run in c.runs}
-        for c in frequency.cells(*key, 2)
+        for c in frequency.list_table_entries(*key, 2)
         if c.column == "NER F1-Score"
         and c.row == frequency.frequency_row_label(target, "frequency based")
     }
@@ -423,8 +423,8 @@ def test_table_2_permutes_as_the_papers_text_does_unless_it_is_told_otherwise():
     """
     default = notebooks.parameters(notebooks.resolve("02"))["reading"].default
     for cells in (
-        ordering.cells("laptop", "micro", 1),
-        ordering.cells("laptop", "micro", 1, default),
+        ordering.list_table_entries("laptop", "micro", 1),
+        ordering.list_table_entries("laptop", "micro", 1, default),
     ):
         chains = {
             language.transforms
@@ -435,11 +435,11 @@ def test_table_2_permutes_as_the_papers_text_does_unless_it_is_told_otherwise():
         }
         assert chains and all(abs(neighbours_left(chain) - 0.5) < 0.03 for chain in chains)
     assert set(ordering.grid("laptop", "micro", 1)) == set(
-        unique_runs(ordering.cells("laptop", "micro", 1, default))
+        unique_runs(ordering.list_table_entries("laptop", "micro", 1, default))
     )
     released = {
         language.transforms
-        for c in ordering.cells("laptop", "micro", 1, "permute_released")
+        for c in ordering.list_table_entries("laptop", "micro", 1, "permute_released")
         if "permutation 0.25" in c.row
         for run in c.runs
         for language in run.checkpoint.languages

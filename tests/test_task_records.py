@@ -20,7 +20,7 @@ from xlingual_nb.experiments.wu2019_common import (
     labelled_task_records,
     supervised_languages,
 )
-from xlingual_nb.experiments.zero_shot import TASKS, cells, grid, zero_shot_config
+from xlingual_nb.experiments.zero_shot import TASKS, grid, list_table_entries, zero_shot_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import source_digests
@@ -129,7 +129,7 @@ def test_a_task_has_the_languages_that_have_its_names(folder):
     assert supervised_languages(sizes, "nli") == ("en", "el"), (
         "a translation of the pairs, once it is there"
     )
-    for c in cells("smoke", "bible"):
+    for c in list_table_entries("smoke", "bible"):
         told.setdefault(c.table, set()).add(c.row)
     assert {r for r in told["table5"] if "supervised" in r} == {"en-en | supervised | en"}, (
         "no mean of fewer languages than zero-shot has"
@@ -303,17 +303,17 @@ def test_kinds_of_names_that_training_never_saw_want_to_be_named(folder):
         match=r"mine\.tasks\.ner\.test \(zh\): panx/zh has MISC, which training on panx/en "
         r"never saw: name the kinds .*`tasks.kinds`",
     ):
-        cells("smoke", "mine", own=own, only="4")
+        list_table_entries("smoke", "mine", own=own, only="4")
     own["smoke"]["mine"]["tasks"]["kinds"] = ["LOC"]
     assert {
         r.kinds
-        for r in unique_runs(cells("smoke", "mine", own=own, only="4"))
+        for r in unique_runs(list_table_entries("smoke", "mine", own=own, only="4"))
         if r.stage == "tuned_tags"
     } == {("LOC",)}
 
 
 def test_a_language_without_a_task_is_left_out_or_said(folder):
-    assert {c.table for c in cells("smoke", "bible", languages="el")} == {
+    assert {c.table for c in list_table_entries("smoke", "bible", languages="el")} == {
         "table2",
         "table3",
         "figure3",
@@ -321,7 +321,7 @@ def test_a_language_without_a_task_is_left_out_or_said(folder):
     with pytest.raises(
         InputError, match="^bible-el has no pos to test on: ask in other languages$"
     ):
-        cells("smoke", "bible", languages="el", only="5")
+        list_table_entries("smoke", "bible", languages="el", only="5")
 
 
 def test_without_data_it_is_one_line(monkeypatch, tmp_path):
@@ -333,7 +333,7 @@ def test_without_data_it_is_one_line(monkeypatch, tmp_path):
             match=f"^{scale}.{corpus}.tasks.documents.train .* no data folder for doc/en: "
             f"set XLINGUAL_DATA",
         ) as refused:
-            cells(scale, corpus)
+            list_table_entries(scale, corpus)
         assert "\n" not in str(refused.value)
 
 
@@ -362,7 +362,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
             "de",
             "el",
         ]
-    rows = {c.row for c in cells("laptop", "micro-five", seeds=1)}
+    rows = {c.row for c in list_table_entries("laptop", "micro-five", seeds=1)}
     assert "en-el | zero-shot | el" in rows and not any(r.endswith("| zh") for r in rows)
 
 
@@ -423,7 +423,7 @@ def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
     for edition in ("en-web", "el-vamvas"):
         (folder / f"bible/{edition}.tsv").open("a", encoding="utf-8").write("ROM.1.1\tw v.\n")
     (folder / "verses/fi.tsv").open("a", encoding="utf-8").write("ROM.1.1\tw v.\n")
-    found = cells("smoke", "finnish", own=str(folder / "fi.toml"))
+    found = list_table_entries("smoke", "finnish", own=str(folder / "fi.toml"))
     rows = {task: {c.row for c in found if c.table == told.table} for task, told in TASKS.items()}
     assert all("en-fi | zero-shot | fi" in r for r in rows.values())
     assert {task for task, r in rows.items() if "en-fi | supervised | fi" in r} == {
@@ -436,7 +436,7 @@ def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
 
 
 def test_layers_tell_the_languages_of_the_data_folder(folder):
-    found = layers.cells("smoke", "bible")
+    found = layers.list_table_entries("smoke", "bible")
     assert {
         c.row.split(" | ")[-1]
         for c in found
@@ -454,14 +454,14 @@ def test_layers_tell_the_languages_of_the_data_folder(folder):
         InputError,
         match=r"^smoke.bible.layers.langid.test has de, which train lacks: leave it out$",
     ):
-        layers.cells("smoke", "bible", only="2")
+        layers.list_table_entries("smoke", "bible", only="2")
 
 
 @pytest.mark.ci
 @real
 def test_real_text_at_smoke(tmp_path):
     """Every cell, in the languages of the folder at hand."""
-    wanted, store = cells("smoke", "bible"), Store(tmp_path / "runs")
+    wanted, store = list_table_entries("smoke", "bible"), Store(tmp_path / "runs")
     run(unique_runs(wanted), store, Inline(), progress=False)
     found = observe(wanted, store, "bible")
     assert (

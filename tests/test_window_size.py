@@ -17,7 +17,7 @@ from xlingual_nb.experiments.window_size import (
     PERPLEXITY_COLUMN,
     FULL_INPUT,
     window_bert_spec,
-    cells,
+    list_table_entries,
     window_config,
     bert_label,
     window_label,
@@ -112,7 +112,7 @@ def test_the_other_reading_takes_more_steps():
     with pytest.raises(
         InputError, match="^reading='steps' does not exist: choose tokens or inputs$"
     ):
-        cells("smoke", "micro", reading="steps")
+        list_table_entries("smoke", "micro", reading="steps")
 
 
 @pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
@@ -131,7 +131,7 @@ def test_typical_is_the_length_of_a_whole_input(scale):
 
 @pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
 def test_every_claim_on_windows_has_its_cells(scale):
-    there = {(c.table, c.row, c.column) for c in cells(scale, "micro", seeds=1)}
+    there = {(c.table, c.row, c.column) for c in list_table_entries(scale, "micro", seeds=1)}
     assert len(ON_WINDOWS) == 8
     for claim in (c for c in ON_WINDOWS if scale in c.scales):
         for test in claim.tests:
@@ -146,7 +146,7 @@ def test_every_claim_on_windows_has_its_cells(scale):
 
 def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
     """Much text is for larger scales: at laptop scale there is none."""
-    rows = {c.row for c in cells("laptop", "micro", seeds=1)}
+    rows = {c.row for c in list_table_entries("laptop", "micro", seeds=1)}
     assert (
         window_label(bert_label(AMOUNTS[1], FULL_INPUT)) not in rows
         and window_label(bert_label(AMOUNTS[0], 20)) in rows
@@ -157,7 +157,7 @@ def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
 
 
 def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
-    made = cells("gpu", "micro", seeds=1)
+    made = list_table_entries("gpu", "micro", seeds=1)
     targets = window_config("gpu", "micro").targets
     for cell in made:
         if cell.column == PERPLEXITY_COLUMN:
@@ -175,7 +175,7 @@ def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
 
 @pytest.mark.parametrize("scale", ("smoke", "laptop", "gpu", "paper"))
 def test_no_bert_has_a_score_without_its_gate(scale):
-    made = [c for c in cells(scale, "micro", seeds=1) if " | BERT " in c.row]
+    made = [c for c in list_table_entries(scale, "micro", seeds=1) if " | BERT " in c.row]
 
     def model(cell):
         return cell.row.split(" | ")[1].removesuffix(", mapped")
@@ -217,7 +217,7 @@ def test_who_has_not_learnt_to_read_is_told_from_who_has():
 def test_all_models_are_asked_for_the_same_words():
     looked = [
         r
-        for c in cells("gpu", "micro", seeds=1)
+        for c in list_table_entries("gpu", "micro", seeds=1)
         for r in c.runs
         if isinstance(r, WordSpec) and r.pair == ("en", "fr")
     ]
@@ -228,14 +228,14 @@ def test_all_models_are_asked_for_the_same_words():
 
 
 def test_real_text_on_a_laptop_is_for_word2vec_alone():
-    made = cells("laptop", "running", seeds=1)
+    made = list_table_entries("laptop", "running", seeds=1)
     assert {c.table for c in made} == {FIGURE4} and {c.paper for c in made} == {"liu2020a"}
 
 
 def test_the_papers_text_has_a_gate_in_every_language():
     dev = {
         run.dev
-        for c in cells("paper", "wiki", seeds=1)
+        for c in list_table_entries("paper", "wiki", seeds=1)
         if c.column == PERPLEXITY_COLUMN
         for run in c.runs
     }

@@ -218,7 +218,7 @@ PLACES = [("smoke", "micro"), ("laptop", "micro"), ("gpu", "micro"), ("paper", "
 
 @pytest.mark.parametrize("scale, corpus", PLACES)
 def test_every_class_has_its_floors_and_its_ceiling_in_every_column(scale, corpus):
-    found = [c for c in pos.cells(scale, corpus, 1) if c.table == "table1"]
+    found = [c for c in pos.list_table_entries(scale, corpus, 1) if c.table == "table1"]
     wanted = [
         *pos.table1_languages(study_config(scale, corpus)),
         pos.MEAN,
@@ -235,7 +235,7 @@ def test_every_class_has_its_floors_and_its_ceiling_in_every_column(scale, corpu
 
 
 def test_at_paper_scale_the_table_is_the_papers():
-    found = {(c.row, c.column) for c in pos.cells("paper", "micro", 1)}
+    found = {(c.row, c.column) for c in pos.list_table_entries("paper", "micro", 1)}
     assert found >= set(
         zip(*ledger.published("liu2020a", "table1")[["row", "column"]].to_numpy().T)
     )
@@ -243,10 +243,12 @@ def test_at_paper_scale_the_table_is_the_papers():
 
 @pytest.mark.parametrize("scale, corpus", PLACES[:3])
 def test_the_model_is_that_of_notebook_09(scale, corpus):
-    ours = {run_id(r.words.checkpoint) for c in pos.cells(scale, corpus, 1) for r in c.runs}
+    ours = {
+        run_id(r.words.checkpoint) for c in pos.list_table_entries(scale, corpus, 1) for r in c.runs
+    }
     theirs = {
         run_id(r.checkpoint)
-        for c in data_size.cells(scale, corpus, 1)
+        for c in data_size.list_table_entries(scale, corpus, 1)
         for r in c.runs
         if r.stage == "words"
     }
@@ -254,14 +256,14 @@ def test_the_model_is_that_of_notebook_09(scale, corpus):
 
 
 def test_identical_pairs_are_left_out_where_the_column_says_so():
-    for c in pos.cells("laptop", "micro", 1):
+    for c in pos.list_table_entries("laptop", "micro", 1):
         if c.table == "table1":
             kept = {r.words.dictionary.identical for r in c.runs}
             assert kept == {c.column != pos.WITHOUT_IDENTICAL}
 
 
 def test_the_ceiling_learns_from_the_half_that_is_not_asked_for():
-    for c in pos.cells("laptop", "micro", 1):
+    for c in pos.list_table_entries("laptop", "micro", 1):
         halves = ("odd", "even") if c.row.startswith(pos.CEILING) else ("all", "")
         assert {(r.words.dictionary.part, r.learnt) for r in c.runs} == {halves}
 
@@ -272,7 +274,7 @@ CLAIMS = [c for c in ledger.claims("liu2020a") if pos.belongs_here(c)]
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
 def test_every_row_that_a_claim_names_is_in_the_grid(claim):
     for scale in claim.scales:
-        seen = {(c.row, c.column) for c in pos.cells(scale, "micro", 1)}
+        seen = {(c.row, c.column) for c in pos.list_table_entries(scale, "micro", 1)}
         for test in claim.tests:
             rows = {*test.plus, *test.minus}
             rows |= {f for row in rows for f in claim_tests.baseline_labels(claim, test, row)}
@@ -288,7 +290,7 @@ def test_a_corpus_without_bert_makes_a_table_of_ours():
     found = pos.seed_entries(sizes, 0)
     assert {(c.paper, c.table) for c in found} == {("ours", "word2vec"), ("ours", "pairs")}
     with pytest.raises(InputError, match="seeds"):
-        pos.cells("smoke", "micro", 101)
+        pos.list_table_entries("smoke", "micro", 101)
 
 
 def test_the_papers_numbers_reproduce_the_paper():
@@ -296,7 +298,7 @@ def test_the_papers_numbers_reproduce_the_paper():
     holds.
     """
     rng, rows = np.random.default_rng(0), []
-    for c in pos.cells("paper", "micro", 5):
+    for c in pos.list_table_entries("paper", "micro", 5):
         value = ledger.printed_value("liu2020a", "table1", c.row, c.column)
         if c.table != "table1" or (np.isnan(value) and "|" not in c.row):
             continue

@@ -25,7 +25,7 @@ from xlingual_nb.experiments.zero_shot import (
     TABLES,
     TASKS,
     evaluation_languages,
-    cells,
+    list_table_entries,
     zero_shot_config,
     grid,
     fine_tuned_spec,
@@ -43,7 +43,7 @@ from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import read_records
 
 HERE = list(filter(zero_shot.belongs_here, claims("wu2019")))
-LAPTOP = cells("laptop", seeds=1)
+LAPTOP = list_table_entries("laptop", seeds=1)
 BY_ADDRESS = {(c.table, c.row, c.column): c for c in LAPTOP}
 SMALL = zero_shot_config("smoke")
 
@@ -78,7 +78,7 @@ def test_centred_rows_are_the_same_runs_but_for_the_means():
     """Of the tasks that the sizes name, trained and untrained; all other runs are those of a study
     without.
     """
-    made = {(c.table, c.row, c.column): c for c in cells("smoke")}
+    made = {(c.table, c.row, c.column): c for c in list_table_entries("smoke")}
     rows = {at: c for at, c in made.items() if "centred" in at[1]}
     assert {table for table, _, _ in rows} == {"table5"} and SMALL.tasks.centred == ("pos",)
     assert {row.split(" | ")[2] for _, row, _ in rows} == {
@@ -88,7 +88,7 @@ def test_centred_rows_are_the_same_runs_but_for_the_means():
         plain = made[table, row.replace(", centred", ""), column]
         assert cell.runs == tuple(replace(r, centred=True) for r in plain.runs)
     asked = [
-        cells(
+        list_table_entries(
             "smoke",
             own={
                 "study": "liu2020",
@@ -200,7 +200,7 @@ def test_names_are_new_to_who_learnt_them_in_english_alone_and_in_other_language
 def test_means_by_hand():
     held = {"accuracy en": 0.9, "accuracy el": 0.5, "accuracy zh": 0.1}
     held |= {"majority en": 0.3, "majority el": 0.2, "majority zh": 0.1}
-    found = {c.row: c for c in cells("smoke", only="5") if c.table == "table5"}
+    found = {c.row: c for c in list_table_entries("smoke", only="5") if c.table == "table5"}
 
     def number(row, *runs):
         return entry_value(found[row], list(runs))
@@ -239,7 +239,7 @@ def store(shared_store):
 
 @pytest.mark.slow  # the first to ask makes a smoke study
 def test_a_smoke_run_holds_what_the_cells_draw(store):
-    wanted = cells("smoke")
+    wanted = list_table_entries("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     assert len(found) == len(wanted) and found.notna().all()
     spec = liu2020_shifts.shift_model_spec(SMALL, 0)
@@ -265,7 +265,11 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
 
 @pytest.mark.slow  # the first to ask makes a smoke study
 def test_floors_are_those_of_the_test_records(store):
-    found = observe(cells("smoke"), store, "micro").set_index(["table", "row", "column"]).value
+    found = (
+        observe(list_table_entries("smoke"), store, "micro")
+        .set_index(["table", "row", "column"])
+        .value
+    )
 
     def records(task):
         return read_records(store.path(labelled_task_records(SMALL, task, "el", "test").records))
@@ -319,7 +323,7 @@ def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
     """Transfer and its floors are what the tables draw; the seeds of one vocabulary share what was
     counted.
     """
-    wanted = cells("laptop")
+    wanted = list_table_entries("laptop")
     points, rest = ([c for c in wanted if (c.table == FIGURE) == there] for there in (True, False))
     assert {s.stage for s in set(unique_runs(points)) - set(unique_runs(rest))} == {"seen_pieces"}
     assert len({r for c in points for r in c.runs if r.stage == "seen_pieces"}) == len(TASKS)
@@ -344,7 +348,7 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
     of the test.
     """
     found = (
-        observe([c for c in cells("smoke") if c.table == FIGURE], store, "micro")
+        observe([c for c in list_table_entries("smoke") if c.table == FIGURE], store, "micro")
         .set_index(["row", "column"])
         .value
     )
@@ -456,7 +460,7 @@ def test_a_laptop_study_takes_an_evening(tmp_path):
 
 def test_every_scale_has_its_grid():
     for scale in ("gpu", "paper"):
-        asked = cells(scale, "micro", seeds=1, only="5,6")
+        asked = list_table_entries(scale, "micro", seeds=1, only="5,6")
         assert {c.table for c in asked} == {"table5", "table6", FIGURE}
         taught_on = {c.runs[0].checkpoint for c in asked if hasattr(c.runs[0], "checkpoint")}
         assert {encoder.shape.layers for encoder in taught_on} == {6 if scale == "gpu" else 12}
@@ -468,7 +472,7 @@ def test_sizes_of_ones_own():
     own = {"study": "liu2020", "smoke": {"micro-slow": {"like": "smoke.micro"} | rates}}
     sizes = zero_shot_config("smoke", "micro-slow", own=own)
     assert sizes.tasks.tuning["pos"] == replace(SMALL.tasks.tuning["pos"], learning_rate=3e-4)
-    (cell, *_) = cells("smoke", "micro-slow", own=own, only="5")
+    (cell, *_) = list_table_entries("smoke", "micro-slow", own=own, only="5")
     assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[
         0
     ].train == labelled_task_records(SMALL, "pos", "en", "train")
@@ -489,9 +493,9 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"):
         zero_shot_config("smoke", "real", own=own)
     with pytest.raises(InputError, match="only='1': there is no '1' here"):
-        cells("smoke", only="1")
+        list_table_entries("smoke", only="1")
     with pytest.raises(InputError, match="seeds=101"):
-        cells("smoke", seeds=101)
+        list_table_entries("smoke", seeds=101)
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
         zero_shot_config("laptop", "wiki")
     assert evaluation_languages(zero_shot_config("laptop", languages="es,hi"), "ner") == (

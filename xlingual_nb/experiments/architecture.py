@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['FIT_TABLES', 'TARGETS', 'AXES', 'belongs_here', 'table_labels', 'size_entries', 'score_entries',
            'single_target_baselines', 'spec_with_shape', 'fit_entry', 'single_target_entries',
-           'table7_language_entries', 'table7_model_entries', 'table7_baseline_entries', 'table7_entries', 'cells',
-           'grid', 'architecture_points']
+           'table7_language_entries', 'table7_model_entries', 'table7_baseline_entries', 'table7_entries',
+           'list_table_entries', 'grid', 'architecture_points']
 
 # %% ../../nbs/04_architecture.ipynb #d867e5d9
 from dataclasses import replace
@@ -56,14 +56,14 @@ TARGETS = {"es": "Spanish", "hi": "Hindi", "ru": "Russian"}  # as the paper's co
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about Tables 4 to 7.
+    """Whether notebook 04 tests a claim: one on Tables 4 to 7, on depth, heads and parameters.
 
     Parameters
     ----------
     claim : published.Claim
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
-    return any(t.table in TABLES for t in claim.tests)
+    return any(test.table in TABLES for test in claim.tests)
 
 # %% ../../nbs/04_architecture.ipynb #922b19a9
 def table_labels(sizes: BilingualConfig) -> tuple[str, str, str]:
@@ -114,6 +114,7 @@ def size_entries(
     """
     paper, _, _ = table_labels(sizes)
     millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
+    # `deep`: the model of twelve layers and heads that the tables' rows vary
     baseline_parameters = count_parameters(sizes, sizes.deep.shape)
 
     # by column of the table; the share of the baseline's parameters is a column of Table 7 alone
@@ -311,6 +312,7 @@ def single_target_entries(sizes: BilingualConfig, table: str, seed: int) -> list
             # claims compare rows only where the models fit their training text alike
             table_entries.append(fit_entry(sizes, table, row, spec, pair))
 
+    # the model of twelve layers and heads that the table's rows vary
     baseline = spec_with_shape(sizes, pair, seed, sizes.deep.shape)
     table_entries += single_target_baselines(sizes, table, baseline, pair)
     return table_entries
@@ -381,6 +383,7 @@ def table7_baseline_entries(sizes: BilingualConfig, languages, seed: int) -> lis
     """
     paper, _, _ = table_labels(sizes)
     targets = languages[1:]
+    # the model of twelve layers and heads that the table's rows vary
     base = spec_with_shape(sizes, languages, seed, sizes.deep.shape)
     untrained = untrained_spec(base)
     source_only = source_only_spec(base)
@@ -427,7 +430,7 @@ def table7_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     return model_entries + table7_baseline_entries(sizes, languages, seed)
 
 # %% ../../nbs/04_architecture.ipynb #60004c5e
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -436,10 +439,13 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """All numbers of Tables 4 to 7 of K et al. (2020), each with the runs it is read from.
+    """List the entries of Tables 4 to 7 of K et al. (2020).
 
-    A row is an encoder (depth, heads, parameters); columns are its size and its scores. None on a
-    corpus without a second language.
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
+
+    A row is an encoder (depth, heads, parameters); columns are its size and its scores. The list is
+    empty on a corpus without a second language.
 
     Parameters
     ----------
@@ -472,21 +478,21 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     tables = select_tables(only, TABLES)
     if not sizes.targets:
-        return select_claim_entries(
-            [], claim, sizes.seeds.rest
-        )  # refuses a claim, which has no row
+        # an empty list, or an error if a claim is asked for, which no row can answer
+        return select_claim_entries([], claim, default_seeds=sizes.seeds.rest)
     if sizes.deep_tuning:
         # encoders of twelve layers may need fine-tuning settings of their own
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
 
     table_entries = []
+    # `rest`: the number of seeds of all tables but the paper's main contrasts, Tables 1 to 3
     for seed in choose_seeds(seeds, sizes.seeds.rest):
         for table in tables:
             if table == "table7":
                 table_entries += table7_entries(sizes, seed)
             else:
                 table_entries += single_target_entries(sizes, table, seed)
-    return select_claim_entries(deduplicate(table_entries), claim, sizes.seeds.rest)
+    return select_claim_entries(deduplicate(table_entries), claim, default_seeds=sizes.seeds.rest)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
 def grid(
@@ -498,7 +504,9 @@ def grid(
     own="",
     claim: str = "",
 ) -> list:
-    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Tables 4 to 7 of K et al. (2020), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -517,7 +525,7 @@ def grid(
     claim : str, optional
         Ids of claims, as in `K-nsp,K-depth`: only the runs that these need. Empty for all.
     """
-    return unique_runs(cells(scale, corpus, seeds, only, languages, own, claim))
+    return unique_runs(list_table_entries(scale, corpus, seeds, only, languages, own, claim))
 
 # %% ../../nbs/04_architecture.ipynb #ab503a25
 AXES = {

@@ -172,7 +172,8 @@ class LaboratoryConfig:
         study : str
             Name of the study, which is the paper's as well.
         published : callable
-            Not used here: other studies ask it for the target languages of their paper.
+            Maps a study to the target languages of its paper. Not used: this study has one language
+            and no targets.
 
         Returns
         -------

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TYPE_NAMES', 'PARAMETER_ORDER', 'unknown_key_error', 'require_table', 'check_keys', 'parse_scalar',
            'parse_data_split', 'parse_value', 'parse_record', 'merge_tables', 'load_study_file', 'load_user_config',
-           'resolve_file_paths', 'resolve_sections', 'shipped_sections', 'load_sections', 'list_corpora',
-           'has_data_file', 'choose_corpus']
+           'resolve_file_paths', 'sections_as_written', 'resolve_sections', 'shipped_sections', 'added_language_names',
+           'load_sections', 'list_corpora', 'has_data_file', 'choose_corpus']
 
 # %% ../../nbs/lib/7010_config_files.ipynb #70150003
 import tomllib
@@ -159,6 +159,11 @@ def parse_data_split(table, location: str) -> DataSplit:
     location : str
         Where the value stands, for messages: file, scale, corpus and key.
 
+    Returns
+    -------
+    DataSplit
+        Such as `DataSplit("panx/{language}", part="dev", size=20)`.
+
     Raises
     ------
     InputError
@@ -176,7 +181,8 @@ def parse_data_split(table, location: str) -> DataSplit:
         k: parse_scalar(hints[k], table[k], f"{location}.{k}") for k in field_names if k in table
     }
 
-    # the order of parameters is part of a run's id, the order in a file is not
+    # a run's id depends on the order of the parameters, but must not depend on that in the file:
+    # known parameters come in a fixed order, others last
     position = {key: i for i, key in enumerate(PARAMETER_ORDER)}
     ordered = sorted(parameters.items(), key=lambda item: position.get(item[0], len(position)))
     return DataSplit(**values, parameters=tuple(ordered))
@@ -384,10 +390,47 @@ def resolve_file_paths(value, folder: Path):
     return f"file:{folder / Path(value.removeprefix('file:')).expanduser()}"
 
 # %% ../../nbs/lib/7010_config_files.ipynb #d46c0ed4
+def sections_as_written(table: dict, name: str, base_sections: dict) -> dict:
+    """Sections of a TOML file of sizes by scale and corpus, as they stand in the file.
+
+    A section is the table of settings for one scale and corpus, such as `[laptop.mine]`.
+
+    Parameters
+    ----------
+    table : dict
+        The file's plain values: `{"study": ..., "languages": ..., "laptop": {"mine": {...}}}`.
+    name : str
+        Name of the file, for messages.
+    base_sections : dict
+        Sections that the file may not redefine, by (scale, corpus).
+
+    Returns
+    -------
+    dict[tuple[str, str], dict]
+        Such as `{("laptop", "mine"): {"like": "laptop.micro", "pieces": 8000}}`.
+
+    Raises
+    ------
+    InputError
+        If a section redefines one of `base_sections`, or the file has keys of another kind.
+    """
+    check_keys(table, ("study", "languages", *SCALES), (), name)
+
+    sections = {}
+    for scale in (key for key in table if key in SCALES):
+        for corpus, values in require_table(table[scale], f"{name}, {scale}").items():
+            location = f"{name}, {scale}.{corpus}"
+            if (scale, corpus) in base_sections:
+                raise InputError(f"{location}: name yours otherwise, this is the study's")
+            sections[scale, corpus] = require_table(values, location)
+    return sections
+
+
 def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[str, str], dict]:
     """All sections of a TOML file of sizes by scale and corpus, with `like` resolved.
 
-    A section with `like = "laptop.micro"` has the keys of that section, and its own on top.
+    A section is the table of settings for one scale and corpus, such as `[laptop.mine]`. One with
+    `like = "laptop.micro"` has the keys of that section, and its own on top.
 
     Parameters
     ----------
@@ -408,16 +451,7 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
     InputError
         If a section redefines one of `base_sections` or is like one that does not exist.
     """
-    check_keys(table, ("study", "languages", *SCALES), (), name)
-
-    # the file has a table for each scale, and in it a section for each corpus
-    sections = {}
-    for scale in (key for key in table if key in SCALES):
-        for corpus, values in require_table(table[scale], f"{name}, {scale}").items():
-            location = f"{name}, {scale}.{corpus}"
-            if (scale, corpus) in base_sections:
-                raise InputError(f"{location}: name yours otherwise, this is the study's")
-            sections[scale, corpus] = require_table(values, location)
+    sections = sections_as_written(table, name, base_sections)
 
     # a section may be like one that is complete, not like one that is itself like another
     complete = dict(base_sections)
@@ -449,8 +483,43 @@ def shipped_sections(study: str) -> dict[tuple[str, str], dict]:
     return resolve_sections(load_study_file(study), f"{study}.toml", {})
 
 
+def added_language_names(table: dict, name: str, shipped: dict) -> dict[str, dict[str, str]]:
+    """Names of languages that a user's file adds to a study's, for the templates of its sources.
+
+    Parameters
+    ----------
+    table : dict
+        The file's plain values, perhaps with `languages`.
+    name : str
+        Name of the file, for messages.
+    shipped : dict
+        The study's own names, which the file may not change.
+
+    Returns
+    -------
+    dict[str, dict[str, str]]
+        Such as `{"tr": {"verses": "bible/tr"}}`, which makes `bible/tr` of the source `{verses}`.
+
+    Raises
+    ------
+    InputError
+        If the file changes a name of the study, or is no table of texts.
+    """
+    location = f"{name}, languages"
+    added = parse_value(dict[str, dict[str, str]], table.get("languages", {}), location)
+    for language, names in added.items():
+        for key in names:
+            if key in shipped.get(language, {}):
+                raise InputError(
+                    f"{location}.{language}.{key}: the study uses that name: take another"
+                )
+    return added
+
+
 def load_sections(study: str, user_config) -> tuple[dict, dict]:
     """Sections, and names of languages, of a study together with those of a user's own file.
+
+    A section is the table of settings for one scale and corpus, such as `[laptop.micro]`.
 
     Parameters
     ----------
@@ -486,17 +555,7 @@ def load_sections(study: str, user_config) -> tuple[dict, dict]:
         )
 
     table = resolve_file_paths(table, folder)
-
-    # names of languages may be added, not changed
-    location = f"{name}, languages"
-    user_languages = parse_value(dict[str, dict[str, str]], table.get("languages", {}), location)
-    for language, names in user_languages.items():
-        for key in names:
-            if key in shipped_languages.get(language, {}):
-                raise InputError(
-                    f"{location}.{language}.{key}: the study uses that name: take another"
-                )
-
+    user_languages = added_language_names(table, name, shipped_languages)
     user_sections = resolve_sections(table, name, shipped_sections(study))
     user_sections = {key: values | {"own": name} for key, values in user_sections.items()}
     sections = user_sections | shipped_sections(study)
@@ -515,7 +574,9 @@ def list_corpora(study: str, scale: str, user_config="") -> list[str]:
     user_config : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     """
-    return [c for s, c in load_sections(study, user_config)[0] if s == check_scale(scale)]
+    check_scale(scale)
+    sections, _ = load_sections(study, user_config)
+    return [corpus for section_scale, corpus in sections if section_scale == scale]
 
 # %% ../../nbs/lib/7010_config_files.ipynb #3ed60fae
 def has_data_file(name: str) -> bool:

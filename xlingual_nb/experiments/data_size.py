@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MEAN', 'amount_names', 'data_size_label', 'mapped_label', 'belongs_here', 'mean_entry', 'with_mean_entries',
            'target_entries', 'external_checkpoint_entries', 'label_by_target', 'figure2_entries', 'joint_table_entries',
-           'cells', 'grid']
+           'list_table_entries', 'grid']
 
 # %% ../../nbs/09_data_size.ipynb #5f572ccb
 from dataclasses import replace
@@ -103,14 +103,14 @@ def mapped_label(method: str, target: str) -> str:
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about the amount of text.
+    """Whether notebook 09 tests a claim: one on the amount of text.
 
     Parameters
     ----------
     claim : published.Claim
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
-    return all(t.table in ("figure1", "figure2", "joint") for t in claim.tests)
+    return all(test.table in ("figure1", "figure2", "joint") for test in claim.tests)
 
 # %% ../../nbs/09_data_size.ipynb #df1b32e4
 def mean_entry(entries: tuple[TableEntry, ...]) -> TableEntry:
@@ -315,7 +315,7 @@ def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
     return joint
 
 # %% ../../nbs/09_data_size.ipynb #415df3b2
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -324,10 +324,13 @@ def cells(
     reading: str = "",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """All numbers of Figures 1 and 2 of Liu et al. (2020a), on models by their amount of text.
+    """List the entries of Figures 1 and 2 of Liu et al. (2020a).
 
-    Figure 1: word retrieval, Figure 2: NLI. A row is a method, an amount of text and a target, such
-    as `en-es | BERT large, equal steps | es`.
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
+
+    Figure 1: word retrieval, Figure 2: NLI, with models of more and of less text. A row is a
+    method, an amount of text and a target, such as `en-es | BERT large, equal steps | es`.
 
     Parameters
     ----------
@@ -382,7 +385,9 @@ def grid(
     reading: str = "",
     checkpoint: str = "",
 ) -> list:
-    """Runs behind the figures, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Figures 1 and 2 of Liu et al. (2020a), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -406,4 +411,6 @@ def grid(
     list
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, languages, own, reading, checkpoint))
+    return unique_runs(
+        list_table_entries(scale, corpus, seeds, languages, own, reading, checkpoint)
+    )

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['UNTRAINED', 'UNSHARED_WORDS', 'NAMES', 'ENGLISH', 'BASELINES', 'COLUMNS', 'overlap_tests', 'preset_tests',
            'dial_tests', 'unshared_word_translation', 'setting_metrics', 'setting_entries', 'dial_entries',
-           'preset_entries', 'cells', 'grid', 'dial_distances']
+           'preset_entries', 'list_table_entries', 'grid', 'dial_distances']
 
 # %% ../../nbs/17_dials.ipynb #9e579647
 from functools import partial
@@ -50,7 +50,7 @@ BASELINES = {"µ": UNTRAINED, NAMES: "NER F1 untrained"}
 
 # %% ../../nbs/17_dials.ipynb #a428086d
 def overlap_tests(findings: StudyResults) -> list[EffectTest]:
-    """Tests of the overlap parameter, the share of words that Fake-English has in common with English.
+    """Tests of the overlap parameter: the share of words that Fake-English shares with English.
 
     Of µ (multilinguality): whether words that are not shared profit from those that are. Of NER F1
     (transfer): whether it exceeds its baseline, and whether it follows µ.
@@ -68,16 +68,20 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
     if findings.score == "µ":
         # measured on the words that are not shared: a shared one is found by its spelling
         question = "overlap: do words that are not shared profit from those that are?"
-        trend = trend_over_models(findings, question, "overlap", "the share", UNSHARED_WORDS)
+        trend = trend_over_models(
+            findings, question, dial="overlap", by="the share", column=UNSHARED_WORDS
+        )
         question = "overlap: the same, three quarters shared against none"
-        comparison = compare_rows(findings, question, high_overlap, no_overlap, UNSHARED_WORDS)
+        comparison = compare_rows(
+            findings, question, more=high_overlap, less=no_overlap, column=UNSHARED_WORDS
+        )
         return [trend, comparison]
 
     # shared strings help an untrained encoder as well: compare what exceeds each row's baseline
     question = "overlap: do three quarters shared help beyond their floor?"
-    tests = [compare_rows(findings, question, high_overlap, no_overlap, floors=True)]
+    tests = [compare_rows(findings, question, high_overlap, no_overlap, above_baseline=True)]
     question = "overlap: does a quarter?"
-    tests.append(compare_rows(findings, question, low_overlap, no_overlap, floors=True))
+    tests.append(compare_rows(findings, question, low_overlap, no_overlap, above_baseline=True))
     question = "does transfer follow µ where no word is shared?"
     tests.append(
         trend_over_languages(findings, question, ROWS_WITHOUT_OVERLAP, by="µ", words="mean µ")
@@ -104,7 +108,7 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
         tests.append(compare_rows(findings, question, "preset | en", "order | SVO"))
 
     question = "presets: do cognates help Spanish beyond its floor?"
-    tests.append(compare_rows(findings, question, "preset | es", spanish, floors=True))
+    tests.append(compare_rows(findings, question, "preset | es", spanish, above_baseline=True))
     question = "presets: Spanish (no cognates) against Russian"
     tests.append(compare_rows(findings, question, spanish, "preset | ru"))
     question = "presets: Russian against Hindi"
@@ -140,7 +144,7 @@ def dial_tests(
     findings = StudyResults(observations, settings, score, BASELINES)
 
     question = f"order: does {score} rise with agreement in order?"
-    tests = [trend_over_models(findings, question, "order", "agreement")]
+    tests = [trend_over_models(findings, question, dial="order", by="agreement")]
     question = "order: SVO against SOV"
     tests.append(compare_rows(findings, question, "order | SVO", "order | SOV"))
     question = "order: SOV against every sentence backwards"
@@ -149,7 +153,7 @@ def dial_tests(
     tests += overlap_tests(findings)
 
     question = f"scrambling: does {score} fall with it?"
-    tests.append(trend_over_models(findings, question, "scramble", "the share"))
+    tests.append(trend_over_models(findings, question, dial="scramble", by="the share"))
     question = "scrambling: none against all"
     tests.append(compare_rows(findings, question, "scramble | 0", "scramble | 1"))
 
@@ -231,7 +235,8 @@ def setting_entries(
     """
     entries = []
 
-    def add(column, run, metric, unit=1.0):
+    def add_entry(column, run, metric, unit=1.0):
+        """Append a number of this row: its column, and the run and metric that it is read from."""
         entry = TableEntry(
             paper=OURS,
             table=table,
@@ -245,17 +250,17 @@ def setting_entries(
         entries.append(entry)
 
     for column, metric in setting_metrics(row, is_untrained).items():
-        add(column, measure, metric)
+        add_entry(column, measure, metric)
 
     if tagger_spec is None:
         return entries
     english, second = measure.checkpoint.languages
     f1_second = f"f1 {second.name}"
     if is_untrained:
-        add(BASELINES[NAMES], tagger_spec, f1_second, unit=100.0)
+        add_entry(BASELINES[NAMES], tagger_spec, f1_second, unit=100.0)
     else:
-        add(NAMES, tagger_spec, f1_second, unit=100.0)
-        add(ENGLISH, tagger_spec, f"f1 {english.name}", unit=100.0)
+        add_entry(NAMES, tagger_spec, f1_second, unit=100.0)
+        add_entry(ENGLISH, tagger_spec, f"f1 {english.name}", unit=100.0)
     return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
@@ -352,10 +357,13 @@ def preset_entries(
     return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
-def cells(
+def list_table_entries(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = ""
 ) -> list[TableEntry]:
-    """All numbers of our tables `dials` and `presets`, each with the run it is read from.
+    """List the entries of our tables `dials` and `presets`.
+
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
 
     `dials` changes one typology parameter of Fake-English at a time, as in `overlap | 0.75`;
     `presets` has the microworld's languages in its place, as in `preset | hi`.
@@ -407,7 +415,9 @@ def cells(
 
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list:
-    """Runs behind both studies, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind our tables `dials` and `presets`, each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -425,7 +435,7 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") 
     list
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, languages))
+    return unique_runs(list_table_entries(scale, corpus, seeds, languages))
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def dial_distances(entries: list[TableEntry]) -> pd.DataFrame:

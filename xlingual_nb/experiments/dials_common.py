@@ -6,7 +6,7 @@
 __all__ = ['DIALS', 'DEFAULT_SETTINGS', 'NO_COGNATES', 'LANGUAGES', 'PRESETS_WITHOUT_OVERLAP', 'ORDER_ROWS', 'SCRAMBLE_ROWS',
            'ROWS_WITHOUT_OVERLAP', 'TREND_WORDS', 'CONTRAST_WORDS', 'dial_label', 'set_typology', 'fake_english',
            'preset_code', 'label_typology', 'select_presets', 'distance_from_english', 'corpus_word_types', 'mu_spec',
-           'ner_records', 'ner_spec', 'word_order_agreement', 'trend_test', 'EffectTest', 'StudyResults',
+           'ner_records', 'ner_spec', 'kendall_tau', 'word_order_agreement', 'trend_test', 'EffectTest', 'StudyResults',
            'trend_over_models', 'trend_over_languages', 'compare_rows', 'add_verdicts', 'effect_tests_frame']
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #f9a685c2
@@ -268,8 +268,8 @@ def ner_records(scale: str, part: str, text: CorpusSpec):
     return replace(records, parameters=world)
 
 
-def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
-    """Run of an NER tagger over a model, trained on English and tested on it and the second language.
+def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, second_records) -> NerSpec:
+    """Run of an NER tagger over a model, trained on English and tested on both of its languages.
 
     Parameters
     ----------
@@ -279,17 +279,31 @@ def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec
         Pretraining run of the model.
     text : CorpusSpec
         Text whose world (vocabulary, seed) the records share.
-    said : RecordsSpec
+    second_records : RecordsSpec
         The English test records in the second language.
     """
     train = LabelledRecords("en", ner_records(scale, "train", text))
     dev = LabelledRecords("en", ner_records(scale, "dev", text))
     english_test = LabelledRecords("en", ner_records(scale, "test", text))
-    second_test = LabelledRecords(model.languages[1].name, said)
+    second_test = LabelledRecords(model.languages[1].name, second_records)
     settings = bilingual_config(scale, "micro").tagging
     return NerSpec(model, train, dev, (english_test, second_test), settings, model.seed)
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #726e51d0
+def kendall_tau(positions) -> float:
+    """Kendall's τ of a sequence: 1 if it rises throughout, -1 if it falls, about 0 in random order.
+
+    It is the share of pairs in rising order, less the share in falling order.
+
+    Parameters
+    ----------
+    positions : ndarray of int, shape (n,)
+        Positions of the translations of a sentence's words, in the order of these; 2 or more.
+    """
+    signs = np.sign(positions[None] - positions[:, None])  # (n, n)
+    return signs[np.triu_indices(len(positions), 1)].mean()
+
+
 def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int = 200) -> float:
     """Agreement of two languages in word order: Kendall's τ of the positions of aligned words.
 
@@ -327,13 +341,8 @@ def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int =
     sentence_ends = np.flatnonzero(np.diff(sentence_numbers)) + 1
     positions_of_sentences = np.split(second_positions, sentence_ends)
 
-    # share of word pairs in the same order as in the first text, less those in the reverse order
-    def tau(positions):
-        signs = np.sign(positions[None] - positions[:, None])
-        return signs[np.triu_indices(len(positions), 1)].mean()
-
     # a single word has no order
-    return float(np.mean([tau(p) for p in positions_of_sentences if len(p) > 1]))
+    return float(np.mean([kendall_tau(p) for p in positions_of_sentences if len(p) > 1]))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #df546ede
 def trend_test(x, y) -> tuple[float, float]:
@@ -399,14 +408,14 @@ class StudyResults:
 
     `observations` has a value for each row, column and seed. `settings` has for each row the
     typology parameter that it varies (`dial`), its value (`x`), and other properties to compare
-    with the score. `score` is the column that the tests are about; `floors` names, for a column,
-    the one that has its baseline.
+    with the score. `score` is the column that the tests are about; `baselines` names, for a column,
+    the one that has its baseline, such as `{"µ": "µ untrained"}`.
     """
 
     observations: pd.DataFrame
     settings: pd.DataFrame
     score: str
-    floors: dict[str, str] = field(default_factory=dict)
+    baselines: dict[str, str] = field(default_factory=dict)
 
     def at(self, row: str, column: str = "") -> np.ndarray:
         """Measured values of a row in a column, one for each seed.
@@ -468,7 +477,7 @@ def trend_over_models(
 def trend_over_languages(
     findings: StudyResults, question: str, rows: Iterable[str], by: str, words: str
 ) -> EffectTest:
-    """Test whether the mean score of languages rises or falls with a property of them: Spearman's ρ.
+    """Test whether languages' mean scores rise or fall with a property of them: Spearman's ρ.
 
     Parameters
     ----------
@@ -511,14 +520,14 @@ def compare_rows(
     more: str,
     less: str,
     column: str = "",
-    floors: bool = False,
+    above_baseline: bool = False,
 ) -> EffectTest:
     """Contrast of two rows by Welch's test, of their values or of what exceeds their baselines.
 
     Parameters
     ----------
     findings : StudyResults
-        Observations and settings of the study.
+        Measured numbers (a value for each row, column and seed), and the columns of baselines.
     question : str
         The question in words.
     more : str
@@ -527,14 +536,14 @@ def compare_rows(
         Label of the other row.
     column : str, optional
         Label of the column; by default the score.
-    floors : bool, default False
+    above_baseline : bool, default False
         Subtract each row's baseline first, such as the score of its untrained model.
     """
     groups = [findings.at(more, column), findings.at(less, column)]
     weights = [1, -1]
-    if floors:
+    if above_baseline:
         # (more - its baseline) - (less - its baseline)
-        baseline_column = findings.floors[findings.score]
+        baseline_column = findings.baselines[findings.score]
         groups += [findings.at(more, baseline_column), findings.at(less, baseline_column)]
         weights += [-1, 1]
 
@@ -547,7 +556,7 @@ def compare_rows(
         p = 2 * min(difference.p_above(), difference.p_below())
 
     score = column or findings.score
-    if floors:
+    if above_baseline:
         score += " above its floor"
     comparison = f"{score}: {more} less {less}"
     low, high = difference.interval()
@@ -576,6 +585,7 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
     """
 
     def verdict(test, p):
+        """The verdict of a test in words, by its adjusted p and the sign of its effect."""
         if scale == "smoke":
             return "not tested"
         if np.isnan(p):

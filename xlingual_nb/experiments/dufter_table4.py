@@ -81,7 +81,7 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
         Seed of the model.
     """
     languages = table4_languages(sizes)
-    # the settings are of two languages
+    # steps are for two languages, in the schedule for this model (`many`) as in the base's
     training = sizes.many or sizes.base.training
     training = replace(training, steps=training.steps * len(languages) // 2)
     tokenizer = joint_vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
@@ -178,7 +178,8 @@ def order_row_entries(
     table_entries = []
 
     # the unit turns the run's number into the column's: 100 for percent
-    def add(column, run, metric, unit=1.0):
+    def add_entry(column, run, metric, unit=1.0):
+        """Append a number of this row: its column, and the run and metric that it is read from."""
         entry = TableEntry(
             paper=PAPER,
             table=TABLE,
@@ -193,15 +194,15 @@ def order_row_entries(
 
     has_order = language != "en"  # English has no distance to itself
     if has_order:
-        add(TAU, order_run, "root")
+        add_entry(TAU, order_run, "root")
 
     # real text has no gold alignment
     if not uses_microworld(sizes):
         return table_entries
     if has_order:
-        add(GOLD, order_run, "gold root")
-        add(ALIGNMENT, order_run, "f1")
-    add(TAGS, pos_spec(sizes, spec), f"accuracy {language}", 100.0)
+        add_entry(GOLD, order_run, "gold root")
+        add_entry(ALIGNMENT, order_run, "f1")
+    add_entry(TAGS, pos_spec(sizes, spec), f"accuracy {language}", 100.0)
     return table_entries
 
 

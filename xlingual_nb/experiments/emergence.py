@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRONT', 'SINGLE', 'TITLES', 'SNAPSHOTS', 'SHOWN', 'COLUMNS', 'N_SEEDS', 'permuted_languages', 'frequency_languages',
-           'model_spec', 'select_rows', 'cells', 'curve_entries', 'grid']
+           'model_spec', 'select_rows', 'list_table_entries', 'curve_entries', 'grid']
 
 # %% ../../nbs/18_emergence.ipynb #9097883d
 from dataclasses import replace
@@ -141,7 +141,7 @@ def select_rows(rows: str) -> list[str]:
     return selected
 
 
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -149,10 +149,14 @@ def cells(
     languages: str = "",
     own: str = "",
 ) -> list[TableEntry]:
-    """Learning curves of word translation at layer 0: a number for each model and training step.
+    """List the entries of our figure of learning curves.
 
-    They are written as a table. A row is a variant of the model, such as `3 inv-order`, a column a
-    score of translation between English and Fake-English, its copy, such as `Layer 0 Trans. τ`.
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
+
+    The curves are written as a table. A row is a variant of the model, such as `3 inv-order`, a
+    column a score of word translation at layer 0 between English and Fake-English, its copy, such
+    as `Layer 0 Trans. τ`; each training step is an entry of its own.
 
     Parameters
     ----------
@@ -238,7 +242,9 @@ def grid(
     languages: str = "",
     own: str = "",
 ) -> list[TranslationSpec]:
-    """Runs behind the figure, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind our figure of learning curves, each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -260,4 +266,4 @@ def grid(
     list[TranslationSpec]
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, rows, languages, own))
+    return unique_runs(list_table_entries(scale, corpus, seeds, rows, languages, own))

@@ -438,11 +438,9 @@ def evaluation_entries(
     table_entries = []
 
     def add_score(column, runs, template):
-        # template: metric of a run, with places for the language, such as `f1 {0}`
-        metric = template.format(target)
-        subtracted = ""
-        if delta_from:
-            metric, subtracted = template.format(delta_from), metric
+        """Append a score; template: metric of the runs with places for the language: `f1 {0}`."""
+        metric = template.format(delta_from or target)
+        subtracted = template.format(target) if delta_from else ""
         entry = TableEntry(
             paper=paper,
             table=table,

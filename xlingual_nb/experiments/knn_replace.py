@@ -7,7 +7,7 @@ __all__ = ['PAPER', 'CLAIM_PREFIXES', 'UNCHANGED_ROWS', 'REPLACEMENTS', 'FIGURE7
            'belongs_here', 'Replacement', 'laboratory_space_spec', 'table1_spec', 'laboratory_entries',
            'language_column', 'script_shift', 'script_corpus', 'script_nli_records', 'table3_switches',
            'dictionary_source', 'base_space_spec', 'base_model_spec', 'table3_nli_spec', 'table3_entries',
-           'study_configs', 'cells', 'base_mapping_entries', 'grid']
+           'study_configs', 'list_table_entries', 'base_mapping_entries', 'grid']
 
 # %% ../../nbs/08_knn_replace.ipynb #b8c2c784
 from dataclasses import replace
@@ -47,7 +47,7 @@ CLAIM_PREFIXES = "D-knn", "D-xnli"  # how the identifiers of this notebook's cla
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about section 4 or Table 3.
+    """Whether notebook 08 tests a claim: one on knn-replace (section 4) or XNLI (Table 3).
 
     Parameters
     ----------
@@ -194,6 +194,7 @@ def script_shift(sizes: TrilingualConfig, language: str) -> tuple[str, ...]:
     if language == "en":
         return ()
     number = 1 + sizes.targets.index(language)
+    # by 300,000 or 600,000, say: code points that Unicode gives to no character
     return ("cut_words", f"unicode_shift({300_000 * number})")
 
 
@@ -371,8 +372,9 @@ def table3_entries(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     languages = ("en", *sizes.targets)
     paper = reference_paper(sizes)
 
-    # template: of `accuracy de|de`, premise and hypothesis in German, it is `accuracy {0}|{0}`
+    # `accuracy de|de`: premise and hypothesis are both German
     def row_entries(row, seed, run, template, languages=languages):
+        """A row's numbers, one for each language; template: a metric, as `accuracy {0}|{0}`."""
         return [
             TableEntry(
                 paper=paper,
@@ -456,10 +458,13 @@ def study_configs(
     return small, large
 
 
-def cells(
+def list_table_entries(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list[TableEntry]:
-    """All numbers of Tables 1 and 3 and Figure 7 of Dufter & Schütze (2020), with the runs of each.
+    """List the entries of Tables 1 and 3 and Figure 7 of Dufter & Schütze (2020).
+
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
 
     Knn-replace puts the nearest words of other languages, by mapped word vectors, in the place of
     three in ten masked words.
@@ -527,7 +532,9 @@ def base_mapping_entries(sizes: TrilingualConfig, seeds: int) -> list[TableEntry
 def grid(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list:
-    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Tables 1 and 3 and Figure 7 of Dufter & Schütze (2020), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -544,4 +551,4 @@ def grid(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     """
-    return unique_runs(cells(scale, corpus, seeds, only, languages, own))
+    return unique_runs(list_table_entries(scale, corpus, seeds, only, languages, own))

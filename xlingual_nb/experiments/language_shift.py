@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'ShiftColumn',
            'shift_columns', 'shift_entries', 'shift_baseline_specs', 'shift_baseline_entries', 'translation_entries',
            'token_set_entries', 'masked_entries', 'heatmap_entries', 'language_shift_config', 'pretrained_entries',
-           'cells', 'translation_table_entries', 'grid']
+           'list_table_entries', 'translation_table_entries', 'grid']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 from itertools import product
@@ -59,7 +59,7 @@ DIRECTIONS = ("en-xx", "xx-en")
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about language shifts and what they show.
+    """Whether notebook 14 tests a claim: one on language shifts and what they show.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def belongs_here(claim) -> bool:
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
     return all(
-        t.table in (SHIFT, TABLE2, TABLE3, TRANSFER, FEW_SENTENCES, IDENTITY, ERASURE)
-        for t in claim.tests
+        test.table in (SHIFT, TABLE2, TABLE3, TRANSFER, FEW_SENTENCES, IDENTITY, ERASURE)
+        for test in claim.tests
     )
 
 # %% ../../nbs/14_language_shift.ipynb #e43e1051
@@ -228,8 +228,8 @@ def shift_baseline_entries(
     columns = shift_columns(sizes)
     table_entries = []
 
-    # a row for each target, and for their mean
-    def add(baseline, label, runs_of_target, metric):
+    def add_rows(baseline, label, runs_of_target, metric):
+        """Append a baseline's numbers in a column: a row for each target, and for their mean."""
         for target, runs in with_average(runs_of_target).items():
             entry = TableEntry(
                 paper=PAPER,
@@ -246,12 +246,12 @@ def shift_baseline_entries(
         for label, column in columns.items():
             layer = scale_layer(column.layer, depth)
             metric = shift_metric(layer, column.baseline_alpha, column.metric)
-            add(baseline, label, runs_of_target, metric)
+            add_rows(baseline, label, runs_of_target, metric)
 
     # the most frequent translation of a word: measured by the runs of the shift itself
     for label in ("gold", "gold open", "BLEU-1 upper", "BLEU-1 low"):
         if label in columns:
-            add("commonest", label, shifts, f"commonest {columns[label].metric}")
+            add_rows("commonest", label, shifts, f"commonest {columns[label].metric}")
     return table_entries
 
 # %% ../../nbs/14_language_shift.ipynb #a2f1149a
@@ -315,7 +315,8 @@ def token_set_entries(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntr
         Translation run from English into each target, which counts the token types of both.
     """
 
-    def entry(row, column, run, metric):
+    def table_entry(row, column, run, metric):
+        """A number of the table: its row and column, and the run and metric it is read from."""
         return TableEntry(
             paper=PAPER,
             table=TABLE3,
@@ -329,12 +330,12 @@ def token_set_entries(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntr
     # English is the source of every run, and shares all of its tokens with itself
     first_run = next(iter(shifts.values()))
     table_entries = [
-        entry("|V|", "en", first_run, "types source"),
-        entry("|V ∩ V_en|", "en", first_run, "types source"),
+        table_entry("|V|", "en", first_run, "types source"),
+        table_entry("|V ∩ V_en|", "en", first_run, "types source"),
     ]
     for target, run in shifts.items():
-        table_entries.append(entry("|V|", target, run, "types target"))
-        table_entries.append(entry("|V ∩ V_en|", target, run, "types shared"))
+        table_entries.append(table_entry("|V|", target, run, "types target"))
+        table_entries.append(table_entry("|V ∩ V_en|", target, run, "types shared"))
     return table_entries
 
 
@@ -464,7 +465,7 @@ def pretrained_entries(sizes: JointConfig, seeds: int) -> list[TableEntry]:
     return [replace(entry, paper=shift_paper(sizes)) for entry in table_entries]
 
 
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -472,10 +473,13 @@ def cells(
     own="",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """All numbers of section 4 of Liu et al. (2020b), on shifts of a language's mean vector.
+    """List the entries of section 4 of Liu et al. (2020b).
+
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
 
     A shift adds to a layer's vectors the difference between two languages' means, times a weight.
-    Tables 2 to 4 and Figures 7 and 8, with further tables of ours; each number with its runs.
+    Tables 2 to 4 and Figures 7 and 8 are about shifts, and so are further tables of ours.
 
     Parameters
     ----------
@@ -563,8 +567,9 @@ def grid(
     own="",
     checkpoint: str = "",
 ) -> list:
-    """Runs behind the tables and figures, each once (`xlingual plan` and `xlingual run` read
-    this).
+    """Specs of the runs behind section 4 of Liu et al. (2020b), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -581,4 +586,4 @@ def grid(
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
     """
-    return unique_runs(cells(scale, corpus, seeds, languages, own, checkpoint))
+    return unique_runs(list_table_entries(scale, corpus, seeds, languages, own, checkpoint))

@@ -387,7 +387,8 @@ def lowercasing_entries() -> list[TableEntry]:
     run = LowercasingSpec(vocabulary, tuple(xnli_records(l, "test") for l in languages))
     table_entries = []
 
-    def add(language, column, **number):
+    def add_entry(language, column, **number):
+        """Append a number of a language's row: a `metric` of the run, or the `amount` itself."""
         entry = TableEntry(
             paper=OURS,
             table=LOWERCASED,
@@ -395,18 +396,18 @@ def lowercasing_entries() -> list[TableEntry]:
             column=column,
             seed=0,
             runs=(run,),
-            **number,  # the run's metric, or the amount itself
+            **number,
         )
         table_entries.append(entry)
 
     for language in languages:
         for column, name in LOWERCASING_METRICS.items():
-            add(language, column, metric=f"{language} {name}")  # such as `de changed`
+            add_entry(language, column, metric=f"{language} {name}")  # such as `de changed`
 
     # published accuracies stand beside them, measured by no run
     for language in languages:
-        add(language, WU_DREDZE, amount=published_accuracy(language))
-        add(language, GAP, amount=published_gap(language))
+        add_entry(language, WU_DREDZE, amount=published_accuracy(language))
+        add_entry(language, GAP, amount=published_gap(language))
     return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #beb95471

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FIGURES', 'FREEZE_LAYERS', 'FEAT', 'LANGUAGE_ID', 'belongs_here', 'layers_config', 'frozen_layers', 'with_all_layers',
            'freezing_runs', 'freezing_entries', 'langid_records', 'langid_languages', 'langid_spec', 'layer_labels',
-           'langid_entries', 'cells', 'grid']
+           'langid_entries', 'list_table_entries', 'grid']
 
 # %% ../../nbs/13_layers.ipynb #09513358
 from dataclasses import replace
@@ -41,14 +41,14 @@ FIGURES = ("figure1", "figure2")
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about layers.
+    """Whether notebook 13 tests a claim: one on frozen layers, or on the language in each layer.
 
     Parameters
     ----------
     claim : published.Claim
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
-    return all(t.table in FIGURES for t in claim.tests)
+    return all(test.table in FIGURES for test in claim.tests)
 
 # %% ../../nbs/13_layers.ipynb #b6fcf294
 def layers_config(
@@ -135,14 +135,14 @@ def with_all_layers(run):
     return replace(run, settings=replace(run.settings, freeze=None))
 
 
-def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
+def freezing_runs(sizes: JointConfig, zero_shot_run) -> dict[str, object]:
     """Runs of a task that differ in how many layers are trained.
 
     Parameters
     ----------
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task, in which all layers are trained.
 
     Returns
@@ -151,9 +151,14 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
         By label of the setting: `zero-shot` (all layers), `Feat` (none: a classifier over the
         frozen encoder), and such as `Lay 6` (those above the sixth of twelve).
     """
-    runs = {"zero-shot": zero, FEAT: replace(zero, settings=sizes.layers.feat)}
-    for name, layer in frozen_layers(zero.checkpoint.shape.layers).items():
-        runs[name] = replace(zero, settings=replace(zero.settings, freeze=layer))
+    runs = {
+        "zero-shot": zero_shot_run,
+        FEAT: replace(zero_shot_run, settings=sizes.layers.feat),
+    }
+    depth = zero_shot_run.checkpoint.shape.layers
+    for name, layer in frozen_layers(depth).items():
+        settings = replace(zero_shot_run.settings, freeze=layer)
+        runs[name] = replace(zero_shot_run, settings=settings)
     return runs
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
@@ -328,7 +333,8 @@ def langid_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     table_entries = []
 
-    def add(row, run, metric):
+    def add_entry(row, run, metric):
+        """Append a row's accuracy, with the run and metric that it is read from."""
         entry = TableEntry(
             paper=PAPER,
             table="figure2",
@@ -343,16 +349,18 @@ def langid_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
 
     # metrics of a run are named `accuracy all 3`: of the test set `all`, at layer 3
     for name, layer in layer_labels(spec.shape.layers).items():
-        add(f"majority | {name}", run, "majority all")
+        add_entry(f"majority | {name}", run, "majority all")
 
         for label, encoder_run in ((name, run), (f"untrained | {name}", untrained_run)):
-            add(label, encoder_run, f"accuracy all {layer}")
+            add_entry(label, encoder_run, f"accuracy all {layer}")
             for language in languages:
-                add(f"{label} | {language}", encoder_run, f"by_language all {layer} {language}")
+                add_entry(
+                    f"{label} | {language}", encoder_run, f"by_language all {layer} {language}"
+                )
     return table_entries
 
 # %% ../../nbs/13_layers.ipynb #904c6332
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -361,7 +369,10 @@ def cells(
     only: str = "all",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """All numbers of Figures 1 and 2 of Wu & Dredze (2019), each with the runs it is read from.
+    """List the entries of Figures 1 and 2 of Wu & Dredze (2019).
+
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
 
     Figure 1: zero-shot transfer by how many layers are frozen in fine-tuning. Figure 2: how well
     each layer identifies the language.
@@ -416,7 +427,9 @@ def grid(
     only: str = "all",
     checkpoint: str = "",
 ) -> list:
-    """Runs behind both figures, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Figures 1 and 2 of Wu & Dredze (2019), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -440,4 +453,4 @@ def grid(
     list
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, languages, own, only, checkpoint))
+    return unique_runs(list_table_entries(scale, corpus, seeds, languages, own, only, checkpoint))

@@ -34,7 +34,7 @@ NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove"
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #4847aebc
 def text_spec(
-    sizes: JointConfig, language: str, sentences: int, part: str = "train", **dials
+    sizes: JointConfig, language: str, sentences: int, part: str = "train", **changes
 ) -> CorpusSpec:
     """Spec of the first sentences of a language's text, written in the language's script.
 
@@ -48,11 +48,11 @@ def text_spec(
         Number of sentences of each language.
     part : str, default 'train'
         Part of the data: `train`, `dev` or `test`.
-    **dials
+    **changes
         Parameters of the text's source, in place of the section's, such as `seed="text es"`.
     """
     spec = corpus_spec(sizes, language, part)
-    parameters = dict(spec.parameters) | dict(sentences=sentences) | dials
+    parameters = dict(spec.parameters) | dict(sentences=sentences) | changes
 
     # a run's id depends on the order of parameters: known ones in a fixed order, others last
     position_of_name = {name: position for position, name in enumerate(PARAMETER_ORDER)}
@@ -124,6 +124,8 @@ def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Train
 def static_settings(sizes: JointConfig, method: str, sentences: int, reading: str):
     """Training settings of static word vectors for an amount of text.
 
+    The paper does not say whether more text means more training, so there are several readings.
+
     Parameters
     ----------
     sizes : JointConfig
@@ -141,7 +143,7 @@ def static_settings(sizes: JointConfig, method: str, sentences: int, reading: st
     Word2Vec or Glove
         With the number of epochs that the reading asks for.
     """
-    settings = getattr(sizes, method)
+    settings = getattr(sizes, method)  # `sizes.word2vec`, say
     if reading != "steps":
         return settings
 
@@ -217,7 +219,7 @@ def static_spec(
     check_choice("reading", reading, READINGS)
     fields = dict(
         method=static_settings(sizes, method, sentences, reading),
-        size=sizes.width,
+        size=sizes.width,  # of a vector
         window=sizes.window,
         seed=seed,
     )
@@ -263,7 +265,7 @@ def model_spec(
     return static_spec(sizes, method, sentences, seed, reading, **switches)
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #4faa7201
-def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> WordSpec:
+def word_retrieval_spec(sizes: JointConfig, spec, target: str, **changes) -> WordSpec:
     """Run of word retrieval between English and a target (Liu et al. 2020a, section 2.1).
 
     The words are a dictionary's; their vectors are means over their occurrences in the smallest
@@ -277,16 +279,16 @@ def word_retrieval_spec(sizes: JointConfig, spec, target: str, **readings) -> Wo
         Run that makes the model: a pretraining, word vectors or an external checkpoint.
     target : str
         Target language.
-    **readings
-        Fields of `WordSpec` other than the study's.
+    **changes
+        Fields of `WordSpec` in place of the study's, such as `centred=True`.
     """
     n_sentences = min(sizes.sentences)
     texts = tuple(text_spec(sizes, l, n_sentences) for l in (SOURCE, target))
-    dictionary = readings.pop("dictionary", sizes.dictionary)
+    dictionary = changes.pop("dictionary", sizes.dictionary)
     # a user's dictionary may have a file for each language: file:en-{language}.txt
     source = fill_template(sizes, dictionary.source, target)
     dictionary = replace(dictionary, source=source)
-    return WordSpec(spec, (SOURCE, target), texts, dictionary=dictionary, **readings)
+    return WordSpec(spec, (SOURCE, target), texts, dictionary=dictionary, **changes)
 
 
 def queried_targets(sizes: JointConfig) -> tuple[str, ...]:
@@ -297,6 +299,7 @@ def queried_targets(sizes: JointConfig) -> tuple[str, ...]:
     sizes : JointConfig
         Settings of the study at one scale: data, model sizes, schedules and seeds.
     """
+    # `unasked`: targets that models read, but that have no words in the dictionary
     return tuple(target for target in sizes.targets if target not in sizes.unasked)
 
 

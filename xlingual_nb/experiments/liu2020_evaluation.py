@@ -14,7 +14,6 @@ from itertools import product
 from .config import JointConfig
 from .k2020_common import script_transforms, untrained_spec
 from xlingual_nb.experiments.liu2020_common import (
-    COLUMNS,
     SOURCE,
     bert_spec,
     joint_languages,
@@ -167,17 +166,17 @@ def nli_entries(
 BASELINES = ("untrained", "random", "shared strings")
 
 
-def baseline_label(floor: str, target: str) -> str:
+def baseline_label(baseline: str, target: str) -> str:
     """Label of a baseline's row, such as `untrained | en | es`.
 
     Parameters
     ----------
-    floor : str
+    baseline : str
         Name of the baseline, such as `untrained`.
     target : str
         Target language.
     """
-    return f"{floor} | {SOURCE} | {target}"
+    return f"{baseline} | {SOURCE} | {target}"
 
 
 def chance_precision_at_1(values: dict) -> float:
@@ -206,9 +205,12 @@ def retrieval_options(sizes: JointConfig) -> dict[str, dict]:
         Options of `word_retrieval_spec` by column: `{"MRR": {}, "MRR centred": {"centred": True},
         ...}`.
     """
-    # MRR, MRR without pairs of identical strings, MRR of centred vectors, P@1
-    options = ({}, non_identical_options(sizes), {"centred": True}, {})
-    return dict(zip(COLUMNS, options))
+    return {
+        "MRR": {},
+        "MRR without identical": non_identical_options(sizes),
+        "MRR centred": {"centred": True},
+        "P@1": {},  # another metric of the run for `MRR`
+    }
 
 
 def retrieval_baseline_entries(
@@ -240,7 +242,8 @@ def retrieval_baseline_entries(
     untrained_row = baseline_label("untrained", target)
     table_entries = retrieval_entries(sizes, table, untrained_row, spec, target, seed)
 
-    def add(name, column, run, metric):
+    def add_entry(name, column, run, metric):
+        """Append a baseline's score: its column, and the run and metric that it is read from."""
         row = baseline_label(name, target)
         entry = TableEntry(
             paper=paper,
@@ -257,13 +260,13 @@ def retrieval_baseline_entries(
     # precision at 1 is read from other metrics than the mean reciprocal rank (MRR)
     for column, options in retrieval_options(sizes).items():
         run = word_retrieval_spec(sizes, spec, target, **options)
-        strings_run = WordFloorsSpec(run, sizes.learnt)
+        strings_run = WordFloorsSpec(run, sizes.learnt)  # finds translations by their spelling
         if column == "P@1":
-            add("random", column, run, chance_precision_at_1)
-            add("shared strings", column, strings_run, "strings p1")
+            add_entry("random", column, run, chance_precision_at_1)
+            add_entry("shared strings", column, strings_run, "strings p1")
         else:
-            add("random", column, run, "chance")
-            add("shared strings", column, strings_run, "strings mrr")
+            add_entry("random", column, run, "chance")
+            add_entry("shared strings", column, strings_run, "strings mrr")
     return table_entries
 
 
@@ -298,7 +301,8 @@ def retrieval_mapping_entries(
     table_entries = []
     for column, options in retrieval_options(sizes).items():
         retrieval = word_retrieval_spec(sizes, spec, target, **options)
-        run = WordFloorsSpec(retrieval, sizes.learnt)  # learns the mapping, and tests it
+        # learns the mapping on the part `learnt` of the dictionary, and tests it on the rest
+        run = WordFloorsSpec(retrieval, sizes.learnt)
         metric = "mapped p1" if column == "P@1" else "mapped mrr"
         entry = TableEntry(
             paper=paper,
@@ -313,7 +317,7 @@ def retrieval_mapping_entries(
     return table_entries
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e
-def nli_mapping_entries(sizes: JointConfig, spec, label, seed: int, **readings) -> list[TableEntry]:
+def nli_mapping_entries(sizes: JointConfig, spec, label, seed: int, **changes) -> list[TableEntry]:
     """Accuracy of NLI with target languages mapped to English, a ceiling, as numbers of Figure 2.
 
     The mapping is a rotation learnt from half of the dictionary. A column for each classifier.
@@ -328,17 +332,17 @@ def nli_mapping_entries(sizes: JointConfig, spec, label, seed: int, **readings) 
         Maps a target to the label of its row.
     seed : int
         Seed of the model.
-    **readings
-        Fields of `WordSpec` other than the study's.
+    **changes
+        Fields of `WordSpec` in place of the study's, such as `beyond="slice"`.
 
     Returns
     -------
     list[TableEntry]
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
-    mapped = []
+    mapped = []  # runs that learn a mapping, on the part `learnt` of the dictionary
     for target in queried_targets(sizes):
-        words = word_retrieval_spec(sizes, spec, target, **readings)
+        words = word_retrieval_spec(sizes, spec, target, **changes)
         mapped.append(WordFloorsSpec(words, sizes.learnt))
     return nli_entries(sizes, spec, label, seed, mapped=tuple(mapped))
 

@@ -65,22 +65,22 @@ def shift_label(direction: str, kind: str, target: str = MEAN) -> str:
     return f"{pair} | {kind} | {to_language}"
 
 
-def shift_baseline_label(direction: str, floor: str, target: str = MEAN) -> str:
+def shift_baseline_label(direction: str, baseline: str, target: str = MEAN) -> str:
     """Label of a baseline's row, such as `orthogonal | en | de` (baseline, from, to).
 
     Parameters
     ----------
     direction : str
         `en-xx` or `xx-en`.
-    floor : str
+    baseline : str
         Name of the baseline, such as `orthogonal`.
     target : str, optional
         Target language, or `mean` for the mean over the targets.
     """
     # `en-de | orthogonal | de`, the label that a model's row would have
-    pair, _, to_language = shift_label(direction, floor, target).split(" | ")
+    pair, _, to_language = shift_label(direction, baseline, target).split(" | ")
     from_language = pair.split("-")[0]
-    return f"{floor} | {from_language} | {to_language}"
+    return f"{baseline} | {from_language} | {to_language}"
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #6f45d889
 def parallel_text(sizes: JointConfig, language: str) -> CorpusSpec | RecordsSpec:
@@ -127,11 +127,13 @@ def check_shift_texts(sizes: JointConfig) -> None:
         )
 
     for language, text in texts.items():
-        n_sentences = dict(text.parameters).get("sentences", 0)
-        # words are counted only where there are few sentences: counting reads the text
-        is_short = 0 < n_sentences < MIN_WORDS and corpus_size(text)[1] < MIN_WORDS
+        n_sentences = dict(text.parameters).get("sentences", 0)  # 0: the source does not say
+        n_words = MIN_WORDS
+        # counting reads the text: it is done only where sentences are few, of a word or more each
+        if 0 < n_sentences < MIN_WORDS:
+            _, n_words = corpus_size(text)
         require(
-            not is_short,
+            n_words >= MIN_WORDS,
             f"the text of {language} that is turned has fewer than {MIN_WORDS} words: a mean of "
             "that says nothing of a language, give more sentences",
         )
@@ -165,27 +167,27 @@ def shift_study_config(
         # the microworld has parallel text in all its languages, and needs no files
         corpus = "micro"
 
-    # `config` has the languages asked for as targets, `sizes` the section's own
-    config = study_config(scale, corpus, seeds, languages, own)
-    sizes = study_config(scale, corpus, seeds, "", own) if languages else config
-    shifts = config.shifts
+    # settings for the languages asked for, and for those of the section
+    requested = study_config(scale, corpus, seeds, languages, own)
+    sizes = study_config(scale, corpus, seeds, "", own) if languages else requested
+    shifts = requested.shifts
     if shifts is None:
         raise InputError(
             f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro"
         )
 
-    # the model reads all of the section's languages; those asked for are its targets alone
+    # the model reads all languages of the section; those asked for are its targets alone
     for language in shifts.languages:
-        corpus_spec(sizes, language)
+        corpus_spec(sizes, language)  # raises an error for one without text
     if languages:
-        shifts = shifts._replace(targets=config.targets, transfer=config.targets)
+        shifts = shifts._replace(targets=requested.targets, transfer=requested.targets)
     if unread := [l for l in (*shifts.targets, *shifts.transfer) if l not in shifts.languages]:
         raise InputError(
             f"{scale}.{sizes.corpus}: the model of shifts does not read {unread[0]!r}: choose among "
             f"{', '.join(shifts.languages)}, or add it to shifts.languages"
         )
 
-    sizes = replace(sizes, label=config.label, shifts=shifts, base=shifts.base)
+    sizes = replace(sizes, label=requested.label, shifts=shifts, base=shifts.base)
     check_shift_texts(sizes)
     return sizes
 
@@ -246,9 +248,7 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
     return PretrainSpec(languages, tokenizer, shape, training, seed=seed, **sizes.switches)
 
 
-def translation_spec(
-    sizes: JointConfig, spec, direction: str, target: str, **readings
-) -> ShiftSpec:
+def translation_spec(sizes: JointConfig, spec, direction: str, target: str, **changes) -> ShiftSpec:
     """Token translation by a language shift (Liu et al. 2020b, section 4.2) in one direction.
 
     Parameters
@@ -261,14 +261,15 @@ def translation_spec(
         `en-xx` or `xx-en`.
     target : str
         Target language.
-    **readings
-        Fields of `ShiftSpec` other than the study's.
+    **changes
+        Fields of `ShiftSpec` in place of the study's, such as `alphas=(1.0,)`.
     """
     source_language, target_language = direction.replace("xx", target).split("-")
     pair = source_language, target_language
     texts = tuple(parallel_text(sizes, language) for language in pair)
+    # weights of the shift, and the maximum number of sentences that are translated
     fields = dict(alphas=sizes.shifts.alphas, sentences=sizes.shifts.turned)
-    fields |= readings
+    fields |= changes
     return ShiftSpec(spec, pair, texts, **fields)
 
 

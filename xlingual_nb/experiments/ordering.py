@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'READINGS', 'AMOUNTS', 'RELEASED_TABLE', 'ONE_LANGUAGE', 'permutation_row_label', 'belongs_here',
-           'preserved_order', 'permutation_entries', 'one_language_entries', 'cells', 'grid']
+           'preserved_order', 'permutation_entries', 'one_language_entries', 'list_table_entries', 'grid']
 
 # %% ../../nbs/02_ordering.ipynb #d867e5d9
 from dataclasses import replace
@@ -65,7 +65,7 @@ def permutation_row_label(target: str, amount: str) -> str:
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about Table 2 of K et al. or Table 4 of Dufter & Schütze.
+    """Whether notebook 02 tests a claim: one on Table 2 of K et al. or 4 of Dufter & Schütze.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def belongs_here(claim) -> bool:
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
     tables = {"k2020": ("table2", RELEASED_TABLE), "dufter2020": ("table4",)}
-    is_on_these_tables = all(t.table in tables.get(claim.paper, ()) for t in claim.tests)
+    is_on_these_tables = all(test.table in tables.get(claim.paper, ()) for test in claim.tests)
     # "Table 2 against 3" is in notebook 03
     return is_on_these_tables and "against" not in claim.where
 
@@ -81,17 +81,18 @@ def belongs_here(claim) -> bool:
 def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, float]:
     """Share of a sentence's subword pairs that keep their order under a permutation.
 
-    The mean over sentences.
+    The mean over sentences. The paper, its released code and that code's command line
+    permute in different ways: these are the readings.
 
     Parameters
     ----------
     lengths : sequence of int
         Lengths of the sentences in subwords, 2 or more.
     p : float
-        How much is permuted, 0 to 1: the share of a sentence's pairs that are swapped, or as the
-        reading has it.
+        How much is permuted, 0 (nothing) to 1; the reading says of what it is the share, such as of
+        a sentence's pairs.
     reading : str
-        What permuting means: the name of a text transform, such as `permute`.
+        What permuting means: the name of a text transform, such as `permute` or `permute_released`.
     seed : int, default 0
         Seed of the permutation.
 
@@ -104,7 +105,8 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
     starts = np.concatenate([[0], np.cumsum(lengths)])
     text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
     transform = f"{reading}({p:g},{seed})"  # such as permute(0.5,0)
-    permuted = transforms.apply_transforms((transform,), text, 0)
+    # a permutation does not depend on the size of the vocabulary: any will do
+    permuted = transforms.apply_transforms((transform,), text, vocabulary=0)
     new_position = np.argsort(permuted.ids)
 
     shares = []
@@ -197,7 +199,7 @@ def one_language_entries(sizes, target: str, seed: int) -> list[TableEntry]:
     return table_entries
 
 
-def cells(
+def list_table_entries(
     scale: str,
     corpus: str = "auto",
     seeds: int = 0,
@@ -207,10 +209,14 @@ def cells(
     checkpoint: str = "",
     claim: str = "",
 ) -> list[TableEntry]:
-    """All numbers of Table 2 of K et al. (2020), word order permuted, with the runs of each.
+    """List the entries of Table 2 of K et al. (2020).
 
-    With the paper's permutation and the study's own languages, the table is there once more as
-    the released code permutes, and with it Table 4 of Dufter & Schütze (2020), on word order.
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
+
+    The table permutes the words of sentences. With the paper's permutation and the study's own
+    languages it is there once more as the released code permutes, and with it Table 4 of Dufter &
+    Schütze (2020), on word order.
 
     Parameters
     ----------
@@ -245,7 +251,7 @@ def cells(
     """
     check_choice("reading", reading, READINGS)
     sizes = load_study_config(scale, corpus, seeds, languages, own)
-    has_one_language = any(name.strip() in ONE_LANGUAGE for name in claim.split(","))
+    wants_one_language = any(name.strip() in ONE_LANGUAGE for name in claim.split(","))
     is_full_study = not (languages or own) and reading == "permute"
 
     # name of the table: what permuting means in it
@@ -260,14 +266,16 @@ def cells(
             table_entries += permutation_entries(
                 sizes, table, reading_of_table[table], target, seed
             )
-        # beyond the paper's table: one language permuted alone
-        if has_one_language:
+        # beyond the paper's table, for the claims that need it: one language permuted alone
+        if wants_one_language:
             for target in sizes.targets:
                 table_entries += one_language_entries(sizes, target, seed)
         if is_full_study:
             table_entries += order_entries(sizes, seed)
 
-    table_entries = select_claim_entries(deduplicate(table_entries), claim, sizes.seeds.main)
+    table_entries = select_claim_entries(
+        deduplicate(table_entries), claim, default_seeds=sizes.seeds.main
+    )
     if checkpoint:
         table_entries += external_order_entries(checkpoint)
     return table_entries
@@ -283,7 +291,9 @@ def grid(
     checkpoint: str = "",
     claim: str = "",
 ) -> list:
-    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Table 2 of K et al. (2020), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -309,4 +319,6 @@ def grid(
     list
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, reading, languages, own, checkpoint, claim))
+    return unique_runs(
+        list_table_entries(scale, corpus, seeds, reading, languages, own, checkpoint, claim)
+    )

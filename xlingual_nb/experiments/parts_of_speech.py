@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TABLE', 'MEAN', 'OWN_CLASS', 'WITHOUT_IDENTICAL', 'BASELINES', 'CEILING', 'belongs_here', 'table1_languages',
            'pos_records', 'word_classes_spec', 'metric_or_nan', 'table1_method', 'table_address', 'class_row',
-           'seed_entries', 'cells', 'grid']
+           'seed_entries', 'list_table_entries', 'grid']
 
 # %% ../../nbs/11_parts_of_speech.ipynb #7c2c27cd
 from dataclasses import replace
@@ -37,14 +37,14 @@ CEILING = "mapped"
 
 
 def belongs_here(claim) -> bool:
-    """Whether a claim is about Table 1.
+    """Whether notebook 11 tests a claim: one on Table 1, retrieval by part of speech.
 
     Parameters
     ----------
     claim : published.Claim
         A sentence of the paper with its tests, each of which compares rows of one table.
     """
-    return all(t.table == TABLE for t in claim.tests)
+    return all(test.table == TABLE for test in claim.tests)
 
 # %% ../../nbs/11_parts_of_speech.ipynb #d2737094
 def table1_languages(sizes: JointConfig) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def word_classes_spec(
         Map English by a rotation learnt from half of the dictionary, and test on the other half;
         else test on the whole dictionary.
     """
-    # a supervised mapping learns from one half of the dictionary, and is asked the other
+    # a supervised mapping learns from one half of the dictionary, and is tested on the other
     part = sizes.dictionary.part if mapped else "all"
     supervision = sizes.learnt if mapped else ""
     dictionary = replace(sizes.dictionary, part=part, identical=identical)
@@ -206,7 +206,8 @@ def class_row(
     )
 
     # metrics of a run are named `found noun all mrr`; it has none for a class without words
-    def entry(column, entry_runs, candidates="all"):
+    def row_entry(column, entry_runs, candidates="all"):
+        """A number of this row, the mean over runs; candidates: `all` words or the `own` class."""
         name = f"{retrieval} {candidates} {metric}"
         return TableEntry(
             paper=paper,
@@ -218,11 +219,11 @@ def class_row(
             metric=metric_or_nan(name),
         )
 
-    table_entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
-    table_entries.append(entry(MEAN, runs))
+    table_entries = [row_entry(language, (run,)) for language, run in zip(languages, runs)]
+    table_entries.append(row_entry(MEAN, runs))
     # only words of the query's own part of speech are candidates
-    table_entries.append(entry(OWN_CLASS, runs, candidates="own"))
-    table_entries.append(entry(WITHOUT_IDENTICAL, non_identical_runs))
+    table_entries.append(row_entry(OWN_CLASS, runs, candidates="own"))
+    table_entries.append(row_entry(WITHOUT_IDENTICAL, non_identical_runs))
     return table_entries
 
 
@@ -284,12 +285,15 @@ def seed_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
     return table_entries
 
 # %% ../../nbs/11_parts_of_speech.ipynb #2a305110
-def cells(
+def list_table_entries(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """All numbers of Table 1 of Liu et al. (2020a), on word retrieval by part of speech.
+    """List the entries of Table 1 of Liu et al. (2020a).
 
-    Each with the runs that it is read from. A row is a part of speech, a column a language.
+    An entry stands for one number: its row, column and seed, the runs (specs) that it is read from,
+    and their metric. Nothing is run here.
+
+    The table has word retrieval by part of speech: a row is a part of speech, a column a language.
 
     Parameters
     ----------
@@ -322,7 +326,9 @@ def cells(
 
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
-    """Runs behind the table, each once (`xlingual plan` and `xlingual run` read this).
+    """Specs of the runs behind Table 1 of Liu et al. (2020a), each once.
+
+    `xlingual plan` and `xlingual run` read them.
 
     Parameters
     ----------
@@ -342,4 +348,4 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", 
     list
         Run specs, without duplicates.
     """
-    return unique_runs(cells(scale, corpus, seeds, languages, own))
+    return unique_runs(list_table_entries(scale, corpus, seeds, languages, own))

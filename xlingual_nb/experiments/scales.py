@@ -138,7 +138,9 @@ def shipped_config(study: str, scale: str, corpus: str):
 
 # %% ../../nbs/lib/7030_scales.ipynb #7e7b3f49
 def with_languages(sizes, languages: str):
-    """Settings of a study for other languages than the section's.
+    """Settings of a study for other languages than those that its section names.
+
+    A section is the table of settings for one scale and corpus, such as `[laptop.micro]`.
 
     Parameters
     ----------
@@ -160,14 +162,15 @@ def with_languages(sizes, languages: str):
         If the section has no text in one of them, or several are named for Dufter & Schütze's
         laboratory.
     """
-    named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
+    codes = [code.strip() for code in languages.split(",")]
+    named = [code for code in dict.fromkeys(codes) if code]  # each once, in order
     for language in named:
         check_language(sizes, language)
 
     # English, the source, may be left out of a list of targets
     others = [language for language in named if language != "en"]
-    is_section = sizes.section_languages() in (named, ["en", *others])
-    if not named or is_section:
+    are_the_sections_own = sizes.section_languages() in (named, ["en", *others])
+    if not named or are_the_sections_own:
         return sizes
 
     # results of other languages stand under a label of their own, such as "micro-tr-fr"

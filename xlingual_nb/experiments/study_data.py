@@ -62,6 +62,8 @@ def fill_template(sizes, template: str, language: str) -> str:
 def available_languages(sizes) -> list[str]:
     """Languages in which a section has text.
 
+    A section is the table of settings for one scale and corpus, such as `[laptop.micro]`.
+
     Parameters
     ----------
     sizes : config
@@ -296,8 +298,7 @@ def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
     language_of_source = {}
     for group, part, language in required_data(sizes):
         location = f"{name}, {sizes.scale}.{sizes.corpus}.{group}.{part} ({language})"
-        if group == "text":
-            # group: `text`, or a task such as `nli`
+        if group == "text":  # else a task, such as `nli`
             spec = corpus_spec(sizes, language, part)
         else:
             spec = records_spec(sizes, group, language, part)
@@ -390,7 +391,7 @@ def check_data(sizes, name: str) -> None:
         If it cannot.
     """
     specs = data_specs(sizes, name)
-    # they change with the files, which are then read again
+    # a key of the cache of `read_all_data`: changed files have other digests, and are read again
     digests = []
     for spec in specs.values():
         digests += spec.source_digests().values()

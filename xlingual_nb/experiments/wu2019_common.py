@@ -57,20 +57,20 @@ def overlap_columns(column: str) -> dict[str, str]:
     return {f"{task} overlap by type": "types {}", f"{task} overlap by token": "tokens {}"}
 
 
-def overlap_spec(zero) -> SeenSpec:
+def overlap_spec(zero_shot_run) -> SeenSpec:
     """Run that measures how many subwords of each test set stand in the English training data.
 
     Of a zero-shot run's data, by its encoder's tokenizer (Wu & Dredze 2019, section 5.4).
 
     Parameters
     ----------
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     """
-    model = zero.checkpoint
+    model = zero_shot_run.checkpoint
     # an external checkpoint has no spec of its tokenizer: it stands for it itself
     tokenizer = getattr(model, "tokenizer", model)
-    return SeenSpec(tokenizer, zero.train, zero.tests)
+    return SeenSpec(tokenizer, zero_shot_run.train, zero_shot_run.tests)
 
 
 def figure3_entries(
@@ -522,17 +522,17 @@ def zero_shot_label(setting: str, target: str) -> str:
     return f"{SOURCE}-{'xx' if target in MEANS else target} | {setting} | {target}"
 
 
-def zero_shot_baseline_label(floor: str, target: str) -> str:
+def zero_shot_baseline_label(baseline: str, target: str) -> str:
     """Label of a baseline's row, such as `untrained | en | de`.
 
     Parameters
     ----------
-    floor : str
-        Name of the baseline.
+    baseline : str
+        Name of the baseline, such as `untrained`.
     target : str
         Target language, or the name of a mean.
     """
-    return f"{floor} | {SOURCE} | {target}"
+    return f"{baseline} | {SOURCE} | {target}"
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #06470fa3
 def joint_run_metrics(run, name: str, languages) -> dict[str, tuple]:

@@ -117,7 +117,7 @@ def lexicon_free_nli_spec(sizes: JointConfig) -> NliFloorsSpec:
     return NliFloorsSpec(train, pairs, english_test)
 
 
-def shared_subwords_spec(zero) -> BagsSpec:
+def shared_subwords_spec(zero_shot_run) -> BagsSpec:
     """Run of the baseline of shared subwords: a classifier of bags of subwords, no encoder.
 
     It has the data and the tokenizer of a zero-shot run, and transfers by what subwords languages
@@ -125,14 +125,14 @@ def shared_subwords_spec(zero) -> BagsSpec:
 
     Parameters
     ----------
-    zero : run spec
+    zero_shot_run : run spec
         Zero-shot run of the task: fine-tuned in English, tested in every language.
     """
-    model = zero.checkpoint
+    model = zero_shot_run.checkpoint
     # an external checkpoint has no spec of its tokenizer: it stands for it itself
     tokenizer = getattr(model, "tokenizer", model)
-    kinds = getattr(zero, "kinds", ())  # of entities, in NER alone
-    return BagsSpec(tokenizer, zero.train, zero.dev, zero.tests, kinds)
+    kinds = getattr(zero_shot_run, "kinds", ())  # of entities, in NER alone
+    return BagsSpec(tokenizer, zero_shot_run.train, zero_shot_run.dev, zero_shot_run.tests, kinds)
 
 
 def task_baselines(

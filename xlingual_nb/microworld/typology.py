@@ -312,7 +312,8 @@ def preset(which="en", **parameters):
         base = PRESETS[which]
     else:
         raise InputError(
-            f"language {which!r}: the presets are {', '.join(PRESETS)}; or give a Typology of your own"
+            f"language {which!r}: the presets are {', '.join(PRESETS)}; "
+            "or give a Typology of your own"
         )
 
     parameter_names = [f.name for f in fields(Typology)]
@@ -342,7 +343,7 @@ STRUCTURAL_PARAMETERS = (
 
 
 def typology_distance(a, b):
-    """Share of the structural parameters, such as word order and case, in which two languages differ.
+    """Share of structural parameters, such as word order and case, in which two languages differ.
 
     Scrambling and pro-drop count with the difference of their shares.
 
@@ -424,17 +425,21 @@ def attach(inner, names, side):
 def nominal_order(lang, path):
     """The slots of a noun phrase in the word order of a language.
 
+    A slot is the place of one word in the tree of a sentence: "main.subj.article" is the article
+    of the subject of the main clause. A slot may be empty in a sentence, but has its place.
+
     Parameters
     ----------
     lang : Typology
-        Says which modifiers come before the noun, and which after it.
+        Says of each modifier (`lang.adjective`, ...) whether it comes "before" or "after" the noun.
     path : str
         The noun phrase, as "main.subj".
 
     Returns
     -------
     list of str
-        Names of slots.
+        For "main.iobj" in English, each with that path before it: adp, case, article, quantifier,
+        numeral, plural, adjective, noun, flat.
     """
 
     def own_slots(*names):
@@ -442,9 +447,11 @@ def nominal_order(lang, path):
         slots = [f"{path}.{name}" for name in names]
         return [slot for slot in slots if slot in SLOT_INDEX]
 
-    has_modifiers = f"{path}.gen.noun" in SLOT_INDEX  # a possessor and a relative clause
+    # subject and object of the main clause may have a possessor (gen) and a relative clause (rel)
+    has_modifiers = f"{path}.gen.noun" in SLOT_INDEX
 
-    # from the noun outwards: each constituent is put before or after all that is there
+    # from the noun outwards: each constituent is put before or after all that is there;
+    # "flat" is the second part of a name, which follows the first in every language
     phrase = attach(own_slots("noun", "flat"), own_slots("adjective"), lang.adjective)
     phrase = attach(phrase, own_slots("plural"), lang.numeral)
 
@@ -458,11 +465,11 @@ def nominal_order(lang, path):
     phrase = attach(phrase, own_slots("article"), article)
     if has_modifiers:
         clause = clause_order(lang, f"{path}.rel", basic_order(lang))
-        mark = [f"{path}.rel.mark"]
+        mark = [f"{path}.rel.mark"]  # "who": it stands between the noun and the clause
         relative = mark + clause if lang.relative == "after" else clause + mark
         phrase = attach(phrase, relative, lang.relative)
 
-    phrase = attach(phrase, own_slots("case"), lang.adposition)
+    phrase = attach(phrase, own_slots("case"), lang.adposition)  # a case marker that is a word
     if path.endswith(".gen"):
         # "of" stands between possessor and head
         between = "after" if lang.genitive == "before" else "before"

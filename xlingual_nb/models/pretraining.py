@@ -294,26 +294,31 @@ def language_reader(spec: PretrainSpec, name: str, tokenizer):
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #7976ce23
 def model_tokenizer(spec: PretrainSpec, tokenizer):
-    """The tokenizer that is saved with the checkpoint.
-
-    It has a second copy of every entry, special tokens of single languages, and a separator
-    for each language, where the spec asks for them.
+    """The tokenizer that is saved with a model: the given one and the entries of single languages.
 
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        Says which languages the model has, and which of them have entries of their own.
     tokenizer : tokenizers.Tokenizer
+        As it was trained on the text, with V entries.
 
     Returns
     -------
     tokenizers.Tokenizer
+        The same V entries, and behind them what is added.
     """
+    # Fake-English: a copy `::token` of each entry, whose id is higher by V
     if has_shifted_copy(spec):
         tokenizer = tokenizers.pair_vocabulary(tokenizer)
-    if separate := languages_with_own_specials(spec):
-        tokenizer = vocabularies.add_markers(tokenizer, separate, SPECIALS)
+    # `shift_special`: all special tokens once more for a language, such as [CLS-es] and [MASK-es]
+    if languages := languages_with_own_specials(spec):
+        tokenizer = vocabularies.add_markers(tokenizer, languages, SPECIALS)
+    # language markers (K et al. 2020, section 3.4.2): a separator of each language, as [SEP-en]
     if spec.markers:
-        tokenizer = vocabularies.add_markers(tokenizer, [l.name for l in spec.languages])
+        tokenizer = vocabularies.add_markers(
+            tokenizer, [language.name for language in spec.languages]
+        )
     return tokenizer
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #4ef9a554

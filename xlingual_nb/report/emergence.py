@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['THEMES', 'LABELS', 'MOST_WORDS', 'MEANS_OFF', 'WIDTH', 'LETTERS', 'LEGEND_WIDTH', 'COLUMNS', 'FRAMES', 'FRAME_TIME',
-           'LAST_FRAME_TIME', 'BLENDS', 'Theme', 'ModelView', 'model_view', 'as_views', 'nearest_checkpoints',
+           'LAST_FRAME_TIME', 'BLENDS', 'Theme', 'ModelView', 'model_view', 'as_model_views', 'nearest_checkpoints',
            'column_title', 'draw_words', 'tau_text', 'found_text', 'add_title', 'add_legend', 'draw_emergence',
            'draw_last', 'animation_frames', 'points_between', 'draw_frame', 'palette', 'write_animation']
 
@@ -107,17 +107,19 @@ def model_view(trajectory: Trajectory, title: str = "") -> ModelView:
     )
 
 
-def as_views(models: Sequence[ModelView | Trajectory]) -> list[ModelView]:
-    """Rows of a figure; a trajectory is projected on a plane first.
+def as_model_views(models: Sequence[ModelView | Trajectory]) -> list[ModelView]:
+    """Models as rows of a figure, with each word a point of the plane.
 
     Parameters
     ----------
     models : Sequence[ModelView | Trajectory]
-        Rows, or the vectors of a model's words at each checkpoint.
+        A `Trajectory` has the word vectors of a model at each checkpoint of its training, which
+        are projected on a plane here; in a `ModelView` they are projected already.
 
     Returns
     -------
     list[ModelView]
+        One for each model, in their order.
 
     Raises
     ------
@@ -337,7 +339,7 @@ def draw_emergence(
     matplotlib Figure
     """
     colours = THEMES[theme]
-    models = as_views(models)
+    models = as_model_views(models)
     checkpoints = [nearest_checkpoints(model.plane.steps, percents) for model in models]
     n_columns = max(map(len, checkpoints))
 
@@ -406,7 +408,7 @@ def draw_last(
     matplotlib Figure
     """
     colours = THEMES[theme]
-    models = as_views(models)
+    models = as_model_views(models)
     ncols = min(ncols, len(models))
     nrows = -(-len(models) // ncols)  # rounded up
 
@@ -603,7 +605,7 @@ def write_animation(
     """
     from PIL import Image
 
-    models = as_views(models)
+    models = as_model_views(models)
     n_checkpoints = max(len(model.plane.steps) for model in models)
 
     # each frame is a matplotlib figure, rendered as PNG in memory

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..experiments.dials import cells as dial_cells
+from ..experiments.dials import list_table_entries
 from ..measures.multilinguality import MeasureSpec, translation_pairs
 from ..measures.trajectories import Trajectory, load_trajectory
 from .explorer import layer_data
@@ -124,7 +124,7 @@ def dial_runs() -> dict[str, MeasureSpec]:
     """
     runs = {}
     # a table entry is one number with the runs that it is read from; µ is read from a single one
-    for entry in dial_cells("laptop", "micro", seeds=1):
+    for entry in list_table_entries("laptop", "micro", seeds=1):
         if entry.table == "dials" and entry.column == "µ":
             runs[entry.row] = entry.runs[0]
     return runs

@@ -174,15 +174,15 @@ def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]
 
 
 def cells_of(notebook: str, **values) -> list[TableEntry]:
-    """The grid of a notebook: the table entries that it wants, from `cells` of its module.
+    """The grid of a notebook: the table entries that it wants, by `list_table_entries` of its module.
 
     Parameters
     ----------
     notebook : str
         File name of the notebook, without suffix, such as `01_overlap`.
     **values
-        Parameters of the notebook, such as `scale="laptop"`; those that the function `cells` of its
-        module has no argument for are left out.
+        Parameters of the notebook, such as `scale="laptop"`; those that
+        `list_table_entries` of its module has no argument for are left out.
 
     Returns
     -------
@@ -190,9 +190,10 @@ def cells_of(notebook: str, **values) -> list[TableEntry]:
         Each with its row, column and seed, and the runs that its number is read from.
     """
     # `01_overlap` is the notebook of the module `experiments.overlap`
-    cells = import_module(f"xlingual_nb.experiments.{notebook[3:]}").cells
-    arguments = {name: values[name] for name in signature(cells).parameters if name in values}
-    return cells(**arguments)
+    experiment = import_module(f"xlingual_nb.experiments.{notebook[3:]}")
+    accepted = signature(experiment.list_table_entries).parameters
+    arguments = {name: values[name] for name in accepted if name in values}
+    return experiment.list_table_entries(**arguments)
 
 
 def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableEntry]:

@@ -128,7 +128,7 @@ class StudyRun:
         if entries:
             # in processes of their own, which do not pay for the seconds of scale `smoke`
             uses_processes = self.scale != "smoke"
-            make_missing_runs(entries, self.store, stack, self.device, patient=uses_processes)
+            make_missing_runs(entries, self.store, stack, self.device, use_processes=uses_processes)
 
     def collect(self) -> pd.DataFrame:
         """Values by seed of what is there; shows how much is missing."""
