@@ -33,6 +33,13 @@ def clone_of(commit: str, folder: Path) -> Path:
     return folder
 
 
+def short_id(commit: str) -> str:
+    """The name that a commit keeps, whatever HEAD is later."""
+    command = ["git", "rev-parse", "--short", commit]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 def command_of(clone: Path, target: str) -> list[str]:
     """What a target of the Makefile runs after the lint, by this Python."""
     # under make, what that make was given would be passed on
@@ -82,7 +89,7 @@ def main():
     parser.add_argument("--output", type=Path, default=RESULTS)
     given = parser.parse_args()
     rows = []
-    for commit in given.commits:
+    for commit in map(short_id, given.commits):
         with tempfile.TemporaryDirectory() as folder:
             clone = clone_of(commit, Path(folder) / "clone")
             for target in given.targets:

@@ -174,16 +174,31 @@ def all_texts() -> set[str]:
     return {path.relative_to(ROOT).as_posix() for path in files}
 
 
+@cache
+def imported_with(modules: frozenset[str]) -> list[str]:
+    """These modules, and all that are imported with them."""
+    return sorted(frozenset().union(*map(closure, modules)))
+
+
+@cache
+def digest_of_reached(reached: tuple[str, ...]) -> str:
+    """Of definitions, `module:definition` each, and of what runs when their modules are imported.
+
+    Many tests reach the same ones.
+    """
+    if EVERYTHING in reached:
+        return all_of_package()
+    pairs = [name.split(":") for name in sorted(reached)]
+    facts = [package().get(module, {}).get(name, "gone") for module, name in pairs]
+    modules = frozenset(module for module, _ in pairs if module in package())
+    return digest(*facts, *(package()[module][""] for module in imported_with(modules)))
+
+
 def state_of(reached, files_read, test_file: str) -> str:
     """One digest of all that a test depends on."""
-    facts = [beside_the_code(), digest_of_tests(ROOT / test_file)]
-    facts += [f"{name} {file_digest(ROOT / name)}" for name in sorted(files_read)]
-    if EVERYTHING in reached:
-        return digest(*facts, all_of_package())
-    pairs = [name.split(":") for name in sorted(reached)]
-    modules = frozenset().union(*(closure(m) for m in {m for m, _ in pairs} if m in package()))
-    facts += [package().get(module, {}).get(name, "gone") for module, name in pairs]
-    return digest(*facts, *(package()[module][""] for module in sorted(modules)))
+    files = [f"{name} {file_digest(ROOT / name)}" for name in sorted(files_read)]
+    test = digest_of_tests(ROOT / test_file)
+    return digest(beside_the_code(), test, *files, digest_of_reached(tuple(reached)))
 
 
 # ---- what tests reach

@@ -67,6 +67,7 @@ def test_a_test_depends_on_what_it_calls_and_on_what_runs_on_import(monkeypatch)
         """When one definition has changed."""
         edited = before | {module: before[module] | {name: "changed"}}
         monkeypatch.setattr(affected, "package", lambda: edited)
+        affected.digest_of_reached.cache_clear()
         return affected.state_of(reached, (), "tests/test_affected.py")
 
     usual = affected.state_of((f"{here}:rank",), (), "tests/test_affected.py")
