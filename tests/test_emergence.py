@@ -30,6 +30,7 @@ from xlingual_nb.measures.trajectories import (
     project_languages,
 )
 from xlingual_nb.report import emergence
+from xlingual_nb.report.terminal import folder_titles
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store
@@ -288,11 +289,37 @@ def test_checkpoints_of_one_model_by_name(pretraining, tmp_path):
     assert code == 0 and (tmp_path / "one.gif").is_file()
 
 
+def test_folders_of_one_name_have_a_row_each(tmp_path, monkeypatch):
+    rows = {}
+
+    def drawn(models, *_, **__):
+        rows.update(models)
+        raise InputError("enough is known")
+
+    monkeypatch.setattr("xlingual_nb.api.training_figures.plot_emergence", drawn)
+    folders = [tmp_path / "original/bert", tmp_path / "inverted/bert", tmp_path / "inverted/other"]
+    xlingual("animate", *folders, "--out", tmp_path / "words")
+    assert rows == {
+        "original/bert": folders[0],
+        "inverted/bert": folders[1],
+        "inverted/other": folders[2],
+    }
+
+
+def test_titles_of_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert folder_titles([Path("a/bert"), Path("b/roberta")]) == ["bert", "roberta"]
+    assert folder_titles([Path("."), Path("a")]) == [tmp_path.name, "a"]
+    assert folder_titles([Path("/bert"), Path("/a/bert")]) == ["/bert", "a/bert"]
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
         (["nowhere"], "no checkpoints"),
         (["a", "b", "--title", "one"], "1 titles"),
+        (["a", "b", "--title", "one", "--title", "one"], "2 titles"),
+        (["a/bert", "b/bert", "a/bert"], "given twice"),
         (["a", "--theme", "grey"], "light or dark"),
         (["a", "--dictionary", "en-es.txt"], "two languages"),
     ],

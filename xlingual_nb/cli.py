@@ -34,6 +34,7 @@ from xlingual_nb.report.terminal import (
     check_figure_out,
     check_out,
     exit_of,
+    folder_titles,
     listing,
     parameters_of,
     print_json,
@@ -83,8 +84,10 @@ def common(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Version = False,
 ):
-    """What every command has. `main` reads `--debug` before Typer sees it; here it only stands in
-    the help. All read one data folder (`report.checkout.same_data`).
+    """Options of every command; runs before it, and settles that all parts of it, notebooks too,
+    read the same data folder.
+
+    `debug` is not used: `main` reads it before Typer does, and here it stands for the help.
     """
     from xlingual_nb.report.checkout import same_data
 
@@ -103,7 +106,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = [argument for argument in arguments if argument != "--debug"]
     command = words[0] if words else ""
     line = ""  # what is printed to stderr, if anything
-    gc.set_threshold(10_000, 20, 50)  # an eighth of `plan` was a search for garbage among its specs
+    # Python looks for garbage less often: `plan` spent an eighth of its time on that
+    gc.set_threshold(10_000, 20, 50)
     try:
         settle(sys.stdout)
         # not standalone: Typer raises its errors instead of printing them and exiting
@@ -165,18 +169,18 @@ Keep = Annotated[
 def notebook_values(
     parameter: list[str] | None, store: str, sizes: Path | None, notebooks
 ) -> dict[str, str]:
-    """The notebook parameters that the options `-p`, `--store` and `--sizes` set.
+    """The parameters of notebooks that a command's options set: `-p`, `--store` and `--sizes`.
 
     Parameters
     ----------
     parameter : list of str or None
-        Values of `-p`, as `seeds=5`.
+        What `-p` was given, each time it stands: `["seeds=5"]`.
     store : str
-        Value of `--store`; empty for none.
+        What `--store` was given; empty if it does not stand.
     sizes : Path or None
-        Value of `--sizes`, a file with sizes of a notebook's models and texts.
+        What `--sizes` was given, a file with sizes of models and texts of the notebooks named.
     notebooks : list of str or None
-        Which notebooks the command names.
+        Which notebooks the command names; none for all.
 
     Returns
     -------
@@ -196,8 +200,8 @@ def notebook_values(
     if sizes:  # the parameter of notebooks for the user's own sizes is called `own`
         from_options["own"] = str(sizes.expanduser().absolute())
 
-    # -p scale=laptop beside --scale would leave open which of them counts; remedies is
-    # {parameter that has an option: what to write in place of -p}
+    # -p scale=laptop beside --scale would leave open which of them counts: refused, with what to
+    # write instead, {parameter that has an option of its own: the option}
     values = assignments(parameter)
     remedies = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"}
     remedies |= dict.fromkeys(from_options, "the option alone")
@@ -435,9 +439,9 @@ def claims_(
         require(verdict in VERDICTS, f"no verdict {verdict!r}: choose of {', '.join(VERDICTS)}")
         frame = frame[frame.verdict == verdict]
 
-    # several claims are a table; a single one is its sentence, with a line for each text
     if as_json:
         return print_json(rows_of(frame))
+    # several claims are printed as a table; a single one as its sentence, with a line for each text
     if not which or is_paper:
         columns = ["claim", "corpus", "verdict", "effect", "low", "high", "published"]
         return print_table(frame[columns], f"no claim is {verdict!r} here")
@@ -611,13 +615,15 @@ def animate(
     from xlingual_nb.text.parallel import parallel_words
 
     require(theme in THEMES, f"--theme {theme}: choose {' or '.join(THEMES)}")
-    # {title: folder of a pretraining, or the list of folders of its checkpoints}
-    models = {folders[0].name: folders} if checkpoints else {f.name: f for f in folders}
-    titles = title or list(models)
+    # a row of the picture is a pretraining, a folder; or a model, the list of its checkpoints
+    rows = [folders] if checkpoints else folders
+    titles = title or folder_titles(folders[:1] if checkpoints else folders)
     require(
-        len(titles) == len(models),
-        f"{len(titles)} titles or names of folders for {len(folders)} rows: give each a --title",
+        len(titles) == len(set(titles)) == len(rows),
+        f"{len(titles)} titles for {len(rows)} rows: give each a --title of its own",
     )
+    models = dict(zip(titles, rows))
+
     picture = out.with_suffix(".png")
     animation = out.with_suffix(".gif")
     for path in (picture, animation):
@@ -630,7 +636,6 @@ def animate(
     no_texts = {}  # from which pairs could be taken, too
     pairs = parallel_words(names, no_texts, dictionary) if dictionary else None
 
-    models = dict(zip(titles, models.values()))
     figure = plot_emergence(models, pairs, layer, theme=theme)
     figure.savefig(picture, dpi=220, facecolor=figure.get_facecolor())
     animate_emergence(models, animation, pairs, layer, theme)

@@ -43,43 +43,47 @@ def say(*sentences: str) -> None:
 
 
 def carried_in_part(row) -> str:
-    """Languages that alone show the effect of a decided claim, as ` (es, ru)`, where the claim's
-    test pools others that do not; else empty.
+    """Which of several target languages show an effect by themselves, as ` (es, ru)`, to stand
+    after a verdict on their mean; empty where all do.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table: `carried_by` is such as "es, ru", `by_language` such as
-        "es 3.2 (p 0.004); hi 0.1 (p 0.410)".
+        A row of the verdict table, one claim on one corpus. `carried_by` lists the languages whose
+        own test is significant ("es, ru", or "none alone"), `by_language` all that were averaged
+        ("es 3.2 (p 0.004); ru 2.9 (p 0.011); hi 0.1 (p 0.410)"). Both are empty for one language.
     """
-    if row.verdict not in verdicts.DECIDED or not row.carried_by:
+    is_decided = row.verdict in verdicts.DECIDED  # else there is no effect to attribute
+    if not is_decided or not row.carried_by:
         return ""
-    carriers = row.carried_by.split(", ")
-    pooled = row.by_language.split("; ")
-    return f" ({row.carried_by})" if len(carriers) < len(pooled) else ""
+    n_significant = len(row.carried_by.split(", "))
+    n_languages = len(row.by_language.split("; "))
+    return f" ({row.carried_by})" if n_significant < n_languages else ""
 
 
 def verdict_of(judged: pd.DataFrame, claim: str, corpus: str) -> tuple[str, str]:
-    """Verdict on a claim (a sentence of a paper that is tested), and the languages that carry it.
+    """Verdict on a claim (a sentence of a paper that is tested) on a corpus, and the target
+    languages that it rests on, where these are not all.
 
     Parameters
     ----------
     judged : pd.DataFrame
         Verdict table: a row per claim and corpus, with its `verdict`, `effect` and so on.
     claim : str
-        Id of the claim.
+        Id of the claim, such as `K-order`.
     corpus : str
-        Name of the corpus.
+        Name of the corpus, such as `bible`.
 
     Returns
     -------
     tuple[str, str]
-        Such as ("reproduced", " (es)"); the second is empty where all languages carry it.
+        Such as ("reproduced", " (es)"), where only Spanish shows the effect by itself; the second
+        is empty where all languages do. ("not tested", "") where the table has no such row.
     """
     matching = judged[(judged.claim == claim) & (judged.corpus == corpus)]
     if matching.empty:
         return verdicts.NOT_TESTED, ""
-    row = next(matching.itertuples())
+    row = next(matching.itertuples())  # the only one
     return row.verdict, carried_in_part(row)
 
 
@@ -114,13 +118,13 @@ def join_words(words: Iterable[str]) -> str:
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0999a1f5
 def say_earlier(reference: ReferenceResults) -> None:
-    """Show how many runs behind the reference results were made under an earlier reading of the
-    paper's recipe; nothing where it is none.
+    """Warn in the notebook, in bold, if reference results come from runs that it would make in
+    another way today, since a recipe of the paper is read otherwise now; show nothing if none do.
 
     Parameters
     ----------
     reference : ReferenceResults
-        Reference results of the notebook.
+        Reference results (the committed tables) of the notebook.
     """
     if sentence := describe_outdated(reference):
         say(f"**{sentence}**")
@@ -138,28 +142,34 @@ def smoke_mark(scale: str) -> str:
 
 
 def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") -> HTML:
-    """A table as HTML for a notebook, with display names in place of keys, without its index.
+    """A data frame as an HTML table of a notebook, without its index, aligned to the left.
+
+    Keys become display names, such as `Bible` for the corpus `bible`; floats have three decimals,
+    and a missing value is an empty cell.
 
     Parameters
     ----------
     frame : DataFrame
-        Words and numbers; numbers are shown to three decimals.
+        Words and numbers.
     name : str
-        Identifier of the table on its page.
-    note : str
+        The table's HTML id, which its style sheet is bound to.
+    note : str, optional
         A sentence beneath it.
-    scale : str
-        Name of the scale; `smoke` marks the table as no result.
+    scale : str, optional
+        Size of the study that the numbers are from: of `smoke`, which only checks that the code
+        runs, a line above the table says that it is no result.
     """
-    # integers with gaps: pandas would write <NA> for a missing one, whatever `na_rep` says
-    counts = {}
+    # pandas writes a missing value of its integer type as <NA>, whatever `na_rep` says
+    nullable_integers = {}
     for column in frame.select_dtypes("Int64"):
-        counts[column] = frame[column].astype(object).where(frame[column].notna(), "")
+        is_present = frame[column].notna()
+        nullable_integers[column] = frame[column].astype(object).where(is_present, "")
+    frame = with_display_names(frame.assign(**nullable_integers))
 
     options = dict(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
     with pd.option_context("display.max_colwidth", None):  # long texts are not cut
-        table = with_display_names(frame.assign(**counts)).to_html(**options)
-    # the cells of a row on one line: half the size in a notebook's file
+        table = frame.to_html(**options)
+    # the cells of a row on one line, which halves what the table takes in the notebook's file
     table = re.sub(r"\n *(?=<td|<th>|</tr)", "", table)
 
     style = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
@@ -168,33 +178,33 @@ def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") 
 
 
 def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
-    """A claim in our words and, in brackets, the language that was measured in place of the paper's
-    where that has no text here.
+    """A claim of a paper in our words. Where the paper's language has no text here, the language
+    that was measured in its place follows: `... (Old English stands in for German)`.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper.
     judged : pd.DataFrame
-        Verdict table, with a `note` on each verdict.
+        Verdict table, a row per claim and corpus. Its column `note` begins with such a substitution
+        where there is one: "Old English stands in for German; ...".
     """
-    # the note then begins "Old English stands in for German; ..."
-    substitutions = set()
+    substitutions = set()  # the verdicts of several corpora may have the same one
     for note in judged[judged.claim == claim.id].note:
-        first = str(note).split(";")[0]
-        if "stands in for" in first:
-            substitutions.add(f"({first})")
+        first_remark = str(note).split(";")[0]
+        if "stands in for" in first_remark:
+            substitutions.add(f"({first_remark})")
     return " ".join([claim.says, *sorted(substitutions)])
 
 
 def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    """Claims as an HTML table of a notebook: where the paper makes it, the claim in our words, and
-    for each corpus the mark of its verdict.
+    """Claims as an HTML table of a notebook, a row each: where the paper makes it, the claim in our
+    words, and for each corpus the mark of its verdict, such as ✓; a legend stands beneath.
 
     Parameters
     ----------
     about : Iterable[Claim]
-        The claims.
+        Claims of a paper, each with its id and its statistical tests.
     judged : pd.DataFrame
         Verdict table: a row per claim and corpus, with its `verdict`, `effect` and so on.
     """
@@ -207,28 +217,30 @@ def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
         }
     )
 
-    # the mark and, in brackets, the languages that show the effect alone: "✓ (es)"
-    reached = set()  # verdicts that the legend explains
+    # a column per corpus: the mark and, where only some languages show the effect, these: "✓ (es)"
+    used_verdicts = set()  # the legend explains no others
     for corpus in sorted(judged.corpus.unique()):
         marked = []
         for claim in about:
-            verdict, carriers = verdict_of(judged, claim.id, corpus)
-            marked.append(MARKS[verdict] + carriers)
-            reached.add(verdict)
+            verdict, languages = verdict_of(judged, claim.id, corpus)
+            marked.append(MARKS[verdict] + languages)
+            used_verdicts.add(verdict)
         table[corpus_name(corpus)] = marked
 
-    legend = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items() if verdict in reached)
+    explained = [verdict for verdict in MARKS if verdict in used_verdicts]
+    legend = ", ".join(f"{MARKS[verdict]} {verdict}" for verdict in explained)
     return HTML(f"{word_table(table, 'claims').data}<p>{legend}</p>")
 
 
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
-    """HTML table of the places where a paper is silent, or differs from its code: what each says,
-    what was chosen here, and the setting that runs the alternative.
+    """The choices that a re-run of a paper had to make, as an HTML table: where the paper is silent
+    or differs from its released code, what each says, and what is done here.
 
     Parameters
     ----------
     ambiguities : Iterable[Ambiguity]
-        The places.
+        A place in the paper each: `where`; what its `text` and its `code` say; what was `chosen`;
+        and the `switch`, the notebook parameter that runs the alternative.
     """
     rows = [(a.where, a.text, a.code, a.chosen, a.switch) for a in ambiguities]
     columns = ["where", "the paper says", "the code does", "here", "switch"]
@@ -242,12 +254,14 @@ HOW_TO_READ = (
 
 
 def measured_effect(row) -> str:
-    """The measured effect of a claim as text: `Bible: 0.29 [0.23, 0.36], n = 5`.
+    """The measured effect that a claim of a paper is about, with its 95 % interval and the number
+    of seeds: `Bible: 0.29 [0.23, 0.36], n = 5`.
 
     Parameters
     ----------
     row : named tuple
-        A row of the verdict table: the claim on one corpus.
+        A row of the verdict table: the claim on one `corpus`, with its `effect`, the ends `low` and
+        `high` of the interval, NaN where they are not known, and `n_seeds`.
     """
     effect = "no effect"
     if pd.notna(row.effect):
@@ -291,70 +305,92 @@ NOT_PRINTED = "Not printed in the paper"
 
 
 def published_note(tidy: pd.DataFrame) -> str:
-    """A sentence on the columns of a table of which the paper prints no value; empty where it
-    prints some of each.
+    """A note under a result table on what the paper does not print of it: `Not printed in the
+    paper: Perplexity.` Empty where it prints at least one value in each column.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        Means over seeds beside published values, as of `report.tables.tidy`.
+        The table in long form, a line per number: its `table`, `row` and `column`, our mean over
+        seeds `value`, and the paper's `published` value, NaN where it prints none.
     """
-    # of the paper's are named `table2`, `figure4` or, by its released code, `table2-released`
-    if not tidy.table.str.fullmatch(r"(table|figure)\d+(-\w+)?").all():
+    # tables that redo one of the paper's are named `table2`, `figure4` or, with a variant of the
+    # recipe, `table2-released`
+    is_of_paper = tidy.table.str.fullmatch(r"(table|figure)\d+(-\w+)?")
+    if not is_of_paper.all():
         return "A table of ours; the paper has none."
 
-    n_printed = tidy.groupby("column", sort=False).published.count()
-    if not n_printed.any():
+    n_published = tidy.groupby("column", sort=False).published.count()  # without NaN
+    if not n_published.any():
         return f"{NOT_PRINTED}: any value of these rows."
-    lacking = [column_name(column) for column in n_printed.index[n_printed == 0]]
-    return f"{NOT_PRINTED}: {', '.join(lacking)}." if lacking else ""
+    unpublished = [column_name(column) for column in n_published.index[n_published == 0]]
+    return f"{NOT_PRINTED}: {', '.join(unpublished)}." if unpublished else ""
 
 
-def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scale="") -> HTML:
-    """A result table as HTML for a notebook: means over seeds beside the published values.
+def result_table(
+    tidy: pd.DataFrame,
+    name: str,
+    caption: str = "",
+    reference: pd.DataFrame | None = None,
+    scale: str = "",
+) -> HTML:
+    """A result table as HTML for a notebook, with the rows and columns of the paper's table; under
+    each column our means over seeds and, beside them, the values that the paper prints.
 
     Parameters
     ----------
     tidy : DataFrame
-        Means over seeds, of one table (`tables.tidy`).
+        The table in long form, a line per number: its `row`, `column` and `corpus`, the mean over
+        seeds `value`, the standard deviation `sd`, `n_seeds`, and the paper's `published` value,
+        NaN where it prints none.
     name : str
-        Identifier of the table on its page.
-    caption : str
-        Stands above the table, with the number of seeds.
+        HTML id of the table.
+    caption : str, optional
+        Stands above the table, followed by the number of seeds; nothing does if it is empty.
     reference : DataFrame, optional
-        The reference results of the same table, shown beside one's own.
-    scale : str
-        Name of the scale; `smoke` marks the table as no result.
+        The project's reference results (committed ones) for the same table, in the same form, to
+        stand beside those of a user's own runs.
+    scale : str, optional
+        Size of the study: numbers of `smoke`, which only checks that the code runs, are marked as
+        no result.
     """
     if tidy.empty:
         return HTML("<p>Nothing measured yet.</p>")
 
-    heading = f"<p><b>{caption}</b> ({tables.describe_seeds(tidy)})</p>" if caption else ""
-    if tidy.published.notna().any() or reference is not None:
-        frame = tables.beside_published(tidy, reference)
-        has_values = (frame != "").any()  # by column: some are not published at all
-        frame = frame.loc[:, has_values].reset_index(names="row")
+    # from a line per number to the paper's rows and columns, with numbers as text
+    has_comparison = reference is not None or tidy.published.notna().any()
+    if has_comparison:
+        wide = tables.beside_published(tidy, reference)
+        # each column is followed by one of published values, which may hold none
+        is_filled = (wide != "").any()
+        wide = wide.loc[:, is_filled].reset_index(names="row")
     else:
-        frame = tables.ours_alone(tidy).reset_index()
-    return HTML(heading + word_table(frame, name, published_note(tidy), scale).data)
+        wide = tables.ours_alone(tidy).reset_index()
+
+    heading = ""
+    if caption:
+        heading = f"<p><b>{caption}</b> ({tables.describe_seeds(tidy)})</p>"
+    note = published_note(tidy)  # says what the paper does not print
+    return HTML(heading + word_table(wide, name, note, scale).data)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0fc19ce3
 def cost_table(cells: Iterable[TableEntry], store):
-    """Cost of the runs behind some table entries, as an HTML table for a notebook.
+    """What the runs behind some numbers of a study would cost, as an HTML table of a notebook: a
+    row per stage (kind of run, such as pretraining) with its FLOPs and hours.
 
-    What is odd about the data files that these runs would read is printed.
+    Also prints a line for each data file of these runs that looks odd.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries of the study: numbers, each with the runs that it is read from.
+        Numbers of the study's tables, each with the runs that it is read from.
     store : Store
-        Store of runs; runs that it has cost nothing.
+        Store of runs; those that it has, and that are up to date, cost nothing.
 
     Returns
     -------
     HTML or str
-        A sentence where there is nothing to run.
+        "nothing to run" if no number is asked for.
     """
     from xlingual_nb.runs import plan
 
@@ -461,38 +497,42 @@ def write_figure(
     observations: pd.DataFrame,
     claims: Iterable[str] = (),
 ) -> None:
-    """Display a figure in its notebook, write it with its provenance, and print its file's name.
+    """Display a figure in its notebook, write it as a file with a note of the runs behind it, and
+    print the file's name.
 
     Parameters
     ----------
     figure : Figure
-        The figure; of scale `smoke`, by the name of the file, it is marked as no result.
+        A figure of matplotlib.
     path : Path
-        File to write.
+        File to write, `NOTEBOOK-WHAT-SCALE-CORPUS.png`. Of scale `smoke`, which only checks that
+        the code runs, the figure is marked as no result.
     caption : str
-        Its caption.
+        Its caption, which the note has too.
     cells : Iterable[TableEntry]
-        Table entries that it is drawn from; those observed count.
+        Numbers that it is drawn from, each with its runs.
     observations : pd.DataFrame
-        Values by seed.
+        Measured values by seed: runs whose number is not among them are not named.
     claims : Iterable[str], optional
-        Ids of claims that it is about.
+        Ids of claims of the paper that it is about.
     """
     if "-smoke-" in path.name:
         mark_smoke(figure)
     display(small(figure))
-    runs = unique_runs(select_observed(cells, observations))
-    written = figures.save(figure, path, caption, runs, claims)
+
+    measured = select_observed(cells, observations)
+    written = figures.save(figure, path, caption, unique_runs(measured), claims)
     print(written.name)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #75show02
 def show_kept(pictures: Iterable[Path], width: int = MAX_WIDTH, colours: int = N_COLOURS) -> None:
-    """Show pictures of the reference results, each over its caption.
+    """Show figures that the repository keeps among its reference results, each over its caption.
 
     Parameters
     ----------
     pictures : Iterable[Path]
-        PNG files, each with a JSON file beside it that has its caption.
+        PNG files. Beside each lies a JSON file of the same name with its `caption` and, if another
+        text describes it to those who cannot see it, `alt`.
     width : int, optional
         Width in pixels, at most.
     colours : int, optional
@@ -505,18 +545,19 @@ def show_kept(pictures: Iterable[Path], width: int = MAX_WIDTH, colours: int = N
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
-    """Show how far a user's tables agree with the reference results ("kept") at the same scale: a
-    sentence for each table, and a table of the numbers that differ significantly.
+    """Show how far a user's tables agree with the reference results ("kept") of the same study
+    size: a sentence for each table, and a table of the numbers that differ significantly.
 
     Parameters
     ----------
     tidy : pd.DataFrame
-        The user's means over seeds, as of `report.tables.tidy`.
+        The user's means over seeds, a line per number (`report.tables.tidy`).
     at : OutputFolders
-        Where the notebook's results are.
+        Where the notebook's results lie. With `at.keep` they have just replaced the
+        reference results, so that nothing is left to compare.
     """
     notebook = at.reference.notebook
-    if at.keep:  # the user's tables have just become the reference results
+    if at.keep:
         if len(tidy):
             print(f"{notebook}: these tables are the kept ones now")
         else:

@@ -309,7 +309,7 @@ def as_literal(value):
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c81c1e2f
 @dataclass(frozen=True)
 class Kind:
-    """A type of parameters: function that converts a value to it, and its name in messages."""
+    """A type of parameters: a function that converts a value to it, and its name in messages."""
 
     convert: Callable
     words: str
@@ -342,8 +342,8 @@ def typed_value(value, parameter: Parameter, notebook: str):
     InputError
         If it cannot be converted without loss.
     """
-    if value is None and not parameter.default:
-        return parameter.default  # an empty entry in YAML
+    if value is None and not parameter.default:  # YAML has None for an entry that is left empty
+        return parameter.default
 
     # by the name of the type, "list" of "list[str]"; other types take any literal
     type_name = parameter.kind.partition("[")[0]
@@ -447,8 +447,8 @@ def check_device(device: str, here: bool = False) -> None:
     import torch
 
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = int(device.partition(":")[2] or 0)  # `cuda` is the first
-    if index >= n_gpus:
+    _, _, number = device.partition(":")  # empty of `cuda`, which is `cuda:0`
+    if int(number or 0) >= n_gpus:
         gpus = "1 GPU" if n_gpus == 1 else f"{n_gpus or 'no'} GPUs"
         raise InputError(f"device {device}: torch finds {gpus} here: choose cpu")
 
@@ -513,8 +513,8 @@ class ParameterError(InputError):
 
 
 def cells_before(namespace: dict) -> tuple[str, str]:
-    """Sources of the two cells that run just before the present one in a kernel: that with the
-    defaults of the parameters, and that with given values, which papermill adds.
+    """Sources of the two cells that a kernel has run just before the present one: the notebook's
+    cell with the defaults of its parameters, and the cell with given values that papermill inserts.
 
     Parameters
     ----------
@@ -524,7 +524,7 @@ def cells_before(namespace: dict) -> tuple[str, str]:
     Returns
     -------
     defaults, injected : str
-        Empty where there is no such cell.
+        Empty where there is no such cell: the second, where papermill does not run the notebook.
     """
     # IPython keeps the sources of all cells in `In`; the last is the cell that runs now
     earlier = list(namespace.get("In", ()))[:-1]
@@ -570,14 +570,17 @@ def shipped_parameters(notebook: str) -> dict[str, Parameter]:
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #001e1ac2
 def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parameter]]:
-    """Values of a notebook's parameters in its kernel, and the parameters themselves.
+    """The parameters of a notebook that runs in a kernel, and the values that they have there.
+
+    The parameters are those of the notebook as it is distributed. A user's copy may have added
+    some, and a notebook of the user's own has only those of its cell of defaults.
 
     Parameters
     ----------
     notebook : str
         Name of the notebook, as `xlingual list` has it.
     namespace : dict
-        `globals()` of the notebook.
+        `globals()` of the notebook, where its cells so far have set variables.
 
     Returns
     -------
@@ -591,14 +594,13 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
     InputError
         If a name was given that is no parameter.
     """
-    shipped = shipped_parameters(notebook)
+    shipped = shipped_parameters(notebook)  # empty for a user's own notebook
     defaults_cell, injected_cell = cells_before(namespace)
     defaults = annotations_of(defaults_cell)  # {name: annotation}
-    is_defaults_cell = not shipped or bool(defaults.keys() & shipped)
-    if not is_defaults_cell:  # another cell ran before this one
+    if shipped and not defaults.keys() & shipped:  # the cell that ran before is another one
         defaults = {}
 
-    # a copy of a notebook may have further parameters: in a copy of ours, annotated ones
+    # parameters that the user has added: in a copy of ours only those with an annotation
     known = dict(shipped)
     for name, annotation in defaults.items():
         if name not in known and (annotation or not shipped):
@@ -612,9 +614,8 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
 
 
 def check_parameters(notebook: str, namespace: dict) -> None:
-    """Check the parameters in a notebook's kernel, and convert their values to their types.
-
-    Where papermill has set some, the provenance of the execution is displayed.
+    """Check the parameters of a notebook that runs in this kernel, and convert their values to
+    their types. If papermill has set some, the provenance of the execution is displayed.
 
     Parameters
     ----------
@@ -634,7 +635,7 @@ def check_parameters(notebook: str, namespace: dict) -> None:
         values = checked_values(*given_values(notebook, namespace), notebook)
         check_device(values.get("device", "cpu"), here=True)
         check_places(values)
-        # the grid of runs knows which rows, models and languages there are
+        # what rows, models and languages there are is known where the runs are planned
         grid = namespace.get("grid")
         if grid:
             arguments = [name for name in signature(grid).parameters if name in values]

@@ -126,14 +126,15 @@ class NotebookError(RuntimeError):
 
 
 def specs_of(path: Path, values: dict) -> list:
-    """Specs of the runs that an experiment asks for, from the function `grid` of its module.
+    """Specs (settings) of the runs that an experiment asks for, from the function `grid` of its
+    module.
 
     Parameters
     ----------
     path : Path
         Path of the notebook: `07_laboratory.ipynb` exports `xlingual_nb.experiments.laboratory`.
     values : dict
-        Parameters of the notebook, by name; `grid` takes those that it has.
+        Parameters of the notebook, by name; those that `grid` has no argument for are left out.
 
     Returns
     -------
@@ -150,8 +151,7 @@ def specs_of(path: Path, values: dict) -> list:
     try:
         grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
-        # the experiment has no module, or its module no grid; or a package is not installed that
-        # the module imports
+        # not the experiment's module is missing, but one that it imports
         is_other_module = isinstance(error, ModuleNotFoundError) and error.name != module
         if is_other_module:
             raise
@@ -235,7 +235,7 @@ def runnable(path: Path, settings: dict) -> dict:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #50b74221
 def announcing_engine(name: str, say):
-    """A papermill engine that reports each heading of a notebook when it is reached.
+    """A papermill engine that reports progress: each heading of the notebook when it is reached.
 
     Parameters
     ----------
@@ -253,23 +253,23 @@ def announcing_engine(name: str, say):
 
     began = time.monotonic()
 
-    # papermill calls its manager's `cell_start` before it executes a cell
     class Announcing(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
-            """Execute as papermill does; a cell with a heading is reported when it starts."""
-            # a method replaced on the one object: papermill has no hook for a cell's start
-            papermills_cell_start = manager.cell_start
+            """Execute as papermill does, but report each cell that begins with a heading."""
+            # papermill has no hook for the start of a cell, but calls its manager's `cell_start`
+            # there: replaced, on this one object, by a function that reports and then calls it
+            original_cell_start = manager.cell_start
             n_cells = len(manager.nb.cells)
 
-            def cell_start(cell, cell_index=None, **options):
+            def reporting_cell_start(cell, cell_index=None, **options):
                 heading = re.match(r"#+\s+(.+)", cell.source)
                 if cell.cell_type == "markdown" and heading:
                     progress = f"{cell_index + 1}/{n_cells}, {time.monotonic() - began:.0f} s"
                     say(f"{name} [{progress}] {heading[1]}")
-                return papermills_cell_start(cell, cell_index, **options)
+                return original_cell_start(cell, cell_index, **options)
 
-            manager.cell_start = cell_start
+            manager.cell_start = reporting_cell_start
             return super().execute_managed_notebook(manager, kernel_name, **options)
 
     return Announcing
@@ -324,13 +324,13 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     import papermill
     from papermill.engines import papermill_engines
 
-    # progress and errors are one line each: what libraries log beside them is silenced, here and
-    # in the kernel
+    # progress and errors are one line each: what libraries log beside them is silenced, in this
+    # process and, by a line that is executed first, in the kernel
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     for name in ("papermill", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    silence = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
-    kernel_options = ["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={silence}"]
+    first_line = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
+    kernel_options = ["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={first_line}"]
     papermill_engines.register("announcing", announcing_engine(source.stem, say))
 
     for start in range(1, MAX_STARTS + 1):
@@ -351,6 +351,7 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
         except papermill.PapermillExecutionError as error:
             raise notebook_failure(source, target, error) from None
         except RuntimeError as error:  # the kernel died
+            # another process may have taken its ports: that is worth another try
             if is_failed_start(error) and start < MAX_STARTS:
                 continue
             cause = "its log says why" if is_failed_start(error) else "the usual cause is memory"
@@ -385,14 +386,15 @@ def notebook_failure(source: Path, target: Path, error) -> Exception:
     executed = cells_of(target) if target.exists() else []
     failed_ids = [cell.get("id") for cell in executed if has_failed(cell)]
 
-    # cells are counted in the source: the copy has papermill's cell of parameters in addition
+    # The failed cell by its number in the source. The copy has one more cell, of the parameters
+    # that papermill sets: if no cell of the source failed, it was that one.
     location = "the parameters"
     for number, cell in enumerate(cells_of(source), 1):
         if cell.get("id") in failed_ids[:1]:
             location = f"cell {number}"
             break
 
-    # without the tracebacks of other processes, which a message may go on with
+    # without the tracebacks of worker processes, which may follow the message
     message = re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0]
     line = shorten(message, 400, placeholder=" ...")
     if error.ename in ("InputError", "ParameterError"):
@@ -495,7 +497,7 @@ def run_notebook(
     name = copy_name or source.stem
     final = folder / f"{name}.ipynb"
     failed = folder / f"{name}.failed.ipynb"
-    partial = folder / f"{name}.partial{os.getpid()}.ipynb"
+    partial = folder / f"{name}.partial{os.getpid()}.ipynb"  # while it is executed
 
     # digests of notebook and code before it runs: either may be edited meanwhile
     given_values = {parameter: values[parameter] for parameter in settings}
@@ -534,11 +536,13 @@ def half_written(root: Path) -> list[Path]:
 
     def is_abandoned(path: Path) -> bool:
         """Whether no process writes the notebook any more."""
-        pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
-        is_running_here = pid and start_time(int(pid[1])) is not None
-        if not pid or is_running_here:
+        name_with_pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
+        if not name_with_pid:
             return False
-        # the process may run on another machine that shares the folder
+        pid = int(name_with_pid[1])
+        if start_time(pid) is not None:  # the process runs here
+            return False
+        # it may run on another machine that shares the folder
         return time.time() - path.stat().st_mtime > SILENT
 
     copies = []

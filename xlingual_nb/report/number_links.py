@@ -81,24 +81,32 @@ def rounded_like(value: float, shown: str) -> bool:
 
 
 def labels_of(row) -> frozenset[str]:
-    """Display names that can stand beside or over a number of a result table.
+    """The names that a table of a notebook may show beside or over a number: of its row or a part
+    of it, its column, its corpus, and of a training curve the step.
 
     Parameters
     ----------
     row : named tuple
-        A line of the table; its field `row` is a key of parts, as `en-es | zero-shot | es`.
+        A line of a result table, which has one number. Its field `row` is a key of several parts,
+        such as `en-es | zero-shot | es`.
 
     Returns
     -------
     frozenset[str]
-        Such as {"English → Spanish, zero-shot", "Spanish", "accuracy", "Bible"}.
+        Such as {"English → Spanish, zero-shot", "zero-shot", "Spanish", "accuracy", "Bible"}.
     """
+    labels = {row_name(row.row), column_name(row.column), corpus_name(row.corpus)}
+
+    # a table may also have columns of its own for the parts of the key
     head, *parts = row.row.split(" | ")
-    labels = {row_name(row.row), column_name(row.column), corpus_name(row.corpus), term_name(head)}
+    labels.add(term_name(head))
     for part in parts:
         labels |= {term_name(part), language_name(part)}
+
     step = step_of(row)
-    return frozenset(labels if step is None else {*labels, str(step)})
+    if step is not None:
+        labels.add(str(step))
+    return frozenset(labels)
 
 
 class NumberIndex:
@@ -134,23 +142,26 @@ class NumberIndex:
                 self.corpora[row.corpus] = corpus_name(row.corpus)
 
     def find(self, text: str, around: Iterable[str]) -> list[Number]:
-        """The numbers that a text in a cell of a table can be: those that have all names that stand
-        around it, and are this text when rounded.
+        """The numbers of result tables that a number shown in a notebook can be: those that belong
+        to all names that stand around it, and round to the same text.
 
         Parameters
         ----------
         text : str
-            The number as shown.
+            The number as shown, `69.06` or `69.06 ±1.71`.
         around : iterable of str
-            Texts beside and over it; those that name nothing here do not count.
+            Texts beside and over it; those that are no name of a row, column or corpus do not
+            count.
         """
-        indices_by_label = [self.by_label[label] for label in set(around) if label in self.by_label]
-        if len(indices_by_label) < 2:  # one name, such as a column's, is too little to tell by
+        names = [label for label in set(around) if label in self.by_label]
+        if len(names) < 2:  # one alone, such as the column's, fits too many numbers
             return []
 
-        matches = [self.numbers[index] for index in set.intersection(*indices_by_label)]
+        shared = set.intersection(*(self.by_label[name] for name in names))
+        matches = [self.numbers[index] for index in shared]
         matches = [number for number in matches if number.is_shown_as(text)]
-        # of these the ones with fewest other names: a mean is then not taken for one of its languages
+        # of these the ones with fewest other names: else a mean over languages, shown without a
+        # language, might be taken for the score of one of them
         fewest = min((len(number.labels) for number in matches), default=0)
         return [number for number in matches if len(number.labels) == fewest]
 
@@ -203,18 +214,18 @@ def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
     list of set of str
         A set per cell: `{"inv-order", "row inv-order", "Accuracy"}` of the number.
     """
+    # the row's words, alone and behind their header: a row `4` under `layer` is called `layer 4`
     row_texts = set()
     for text, heads in zip(cells, over):
         if not re.fullmatch(SHOWN_NUMBER, text):
-            row_texts |= {text, f"{heads[0]} {text}"}  # `layer` over `4` is `layer 4`
+            row_texts |= {text, f"{heads[0]} {text}"}
     return [row_texts.union(heads) for heads in over]
 
 
 def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora) -> list[list]:
-    """For each cell of an HTML table, the numbers of result tables that its text may show.
-
-    A cell `69.1 ±1.7` beside `inv-order` and under `Accuracy` may show every number of that row
-    and column with this mean and deviation.
+    """For each cell of an HTML table of a notebook, the numbers of our result tables that it may
+    show: a cell `69.1 ±1.7` beside `inv-order` and under `Accuracy` those of that row and column,
+    on any corpus, that have this mean and deviation.
 
     Parameters
     ----------
@@ -236,31 +247,30 @@ def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora)
     for row in re.findall(r"<tr.*?</tr>", body, re.S):
         cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
         for text, around in zip(cells, texts_around(cells, over)):
-            # a number that the paper prints stands beside or under `published`
+            # beside or under the word `published` stands the paper's number, not ours
             is_published = any(label.endswith(PUBLISHED_ENDINGS) for label in around)
-            if is_published or not re.fullmatch(SHOWN_NUMBER, text):
-                candidates.append([])
-            else:
-                candidates.append(index.find(text, around | corpora))
+            is_ours = re.fullmatch(SHOWN_NUMBER, text) and not is_published
+            candidates.append(index.find(text, around | corpora) if is_ours else [])
     return candidates
 
 
 def linked_table(table: str, index: NumberIndex, up: str) -> str:
-    """An HTML table of a notebook whose numbers link to the runs behind them, where these are clear.
+    """An HTML table of a notebook in which each number that is known from our result tables links
+    to the page of the runs that it was read from.
 
     Parameters
     ----------
     table : str
         HTML of the table.
     index : NumberIndex
-        The numbers of the notebook.
+        The numbers of the notebook's result tables.
     up : str
         Way from the page up to the root of the site, such as `../`.
 
     Returns
     -------
     str
-        HTML. A cell that fits numbers of several runs stays as it is.
+        HTML. A cell that may show numbers of different runs stays as it is.
     """
     head, end, body = table.partition("</thead>")
     over = texts_over(head)
@@ -275,38 +285,40 @@ def linked_table(table: str, index: NumberIndex, up: str) -> str:
         if table_id and table_id[1].endswith(f"-{key}"):
             corpora.add(name)
 
-    cells = best_numbers(numbers_shown(body, over, index, corpora))
-    remaining = iter(cells)  # `re.sub` comes to the cells in the same order
+    numbers_of_cells = best_numbers(numbers_shown(body, over, index, corpora))
+    remaining = iter(numbers_of_cells)  # `re.sub` comes to the cells in the same order
 
     def with_link(cell: re.Match) -> str:
-        """A cell with its link; groups of the match: `<td>` with attributes, and the text."""
+        """The next cell of the table, its text as a link to the runs behind its number if all
+        numbers that it may show are of the same runs.
+        """
+        opening_tag = cell[1]
+        text = cell[2]
         numbers = next(remaining)
-        is_clear = len({number.runs for number in numbers}) == 1
-        if not is_clear:
+        has_known_runs = len({number.runs for number in numbers}) == 1
+        if not has_known_runs:
             return cell[0]
         target = f"{up}runs.html#{numbers[0].table}/{numbers[0].line}"
-        return f'{cell[1]}<a href="{target}">{cell[2]}</a></td>'
+        return f'{opening_tag}<a href="{target}">{text}</a></td>'
 
     return head + end + re.sub(r"(<td[^>]*>)(.*?)</td>", with_link, body, flags=re.S)
 
 
 def best_numbers(candidates: list[list[Number]]) -> list[list[Number]]:
-    """The likeliest of the numbers that each cell of an HTML table may show.
-
-    Numbers of one column of a result table stand together: where a cell's text fits several
-    numbers, those of the column that fits most cells are taken.
+    """Of the numbers that each cell of an HTML table may show, those of the column of a result
+    table that fits most of its cells: a table mostly shows whole columns.
 
     Parameters
     ----------
     candidates : list of list of Number
-        Numbers of each cell (`numbers_shown`).
+        The numbers that each cell may show, of several result tables and columns.
 
     Returns
     -------
     list of list of Number
         Likewise; still several where columns fit equally many cells.
     """
-    votes = Counter()  # {(table, column): cells that it fits}
+    votes = Counter()  # {(table, column): number of cells that it fits}
     for numbers in candidates:
         votes.update({(number.table, number.column) for number in numbers})
 

@@ -15,15 +15,17 @@ from .claim_tests import ALPHA, ClaimTest, Outcome, outcome
 
 # %% ../../nbs/lib/8040_outcomes_by_language.ipynb #95aa265c
 def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
-    """The tests of single target languages that a test of several languages pools.
+    """A test on the mean of several target languages, split into one test per language.
 
-    A row such as `en-es | en | es` ends with its target language. A test of the mean of
-    `en-es | en | es` and `en-hi | en | hi` becomes one of Spanish and one of Hindi.
+    A row such as `en-es | en | es` (pretrained on English and Spanish, fine-tuned in English,
+    tested in Spanish) ends with its target language. A test of the mean of `en-es | en | es` and
+    `en-hi | en | hi` becomes one of Spanish and one of Hindi.
 
     Parameters
     ----------
     test : Comparison
-        A test of a claim, which compares rows `plus` with rows `minus`.
+        A test of a claim: the mean of the rows `plus` against that of the rows `minus` or, if that
+        is the word "floor", against their baselines.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def tests_by_language(test: published.Comparison) -> list[published.Comparison]:
 
 
 def outcomes_by_language(t: ClaimTest) -> dict[str, Outcome]:
-    """Result of a test of a claim in each target language that it pools.
+    """Results of a test on the mean of several target languages, in each language by itself.
 
     Parameters
     ----------
@@ -67,12 +69,13 @@ def outcomes_by_language(t: ClaimTest) -> dict[str, Outcome]:
     Returns
     -------
     dict of str to Outcome
-        {code of the language: result}; empty where fewer than two languages were run.
+        {"es": result, "ru": result}; empty where fewer than two languages were run.
     """
     outcomes = {}
     for test in tests_by_language(t.test):
         result = outcome(replace(t, test=test))
-        if not result.missing:
+        if not result.missing:  # all of its rows were run
+            # all rows of the test have the same target: `es` of `en-es | en | es`
             language = published.sides(test.plus[0])["target"]
             outcomes[language] = result
     return outcomes if len(outcomes) > 1 else {}
@@ -96,13 +99,14 @@ def effects_by_language(by_language: dict[str, Outcome]) -> str:
 
 
 def carriers(by_language: dict[str, Outcome], side: str) -> str:
-    """Languages whose own test is significant, uncorrected, as text such as `es, ru`: those that
-    carry a verdict on several languages together.
+    """The languages that carry a verdict on the mean of several: those whose own test is
+    significant, uncorrected, as text such as `es, ru`.
 
     Parameters
     ----------
     by_language : dict of str to Outcome
-        Result of a test in each language that it pools (`outcomes_by_language`).
+        Result of a test in each language (`outcomes_by_language`), with its `p` for the claim and
+        `p_against` it.
     side : str
         Side that the verdict is on: `for` or `against` the claim.
 

@@ -42,7 +42,7 @@ def reference_rows(results, scale) -> pd.DataFrame:
 
 
 def reference_corpora(results, scale) -> list[str]:
-    """Corpora of the reference tables of a scale.
+    """Names of the corpora that the reference tables (committed results) of a study size are on.
 
     Parameters
     ----------
@@ -55,18 +55,19 @@ def reference_corpora(results, scale) -> list[str]:
 
 
 def cell_moments(results, scale, corpus) -> pd.DataFrame:
-    """Mean and standard deviation over seeds of each cell of all reference tables, on one corpus.
+    """Mean and standard deviation over seeds of each cell (row and column) of all reference tables
+    (the committed results) on one corpus: simulated studies are drawn from these, so that they have
+    the real one's spread.
 
-    Made-up studies are drawn from these, so that they have the spread of the real one. Points of
-    training curves are left out. Of a cell that two notebooks have, as a baseline, the one with
-    more seeds counts.
+    Points of training curves are left out. Of a cell that two notebooks have, such as a baseline,
+    the one with more seeds counts.
 
     Parameters
     ----------
     results : str or Path
         The folder of results.
     scale : str
-        Name of the scale, such as `laptop`.
+        Size of the study, such as `laptop`.
     corpus : str
         Name of the corpus, such as `bible`.
 
@@ -89,13 +90,14 @@ def cell_moments(results, scale, corpus) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #70526714
 def sample_observations(moments, rng) -> pd.DataFrame:
-    """Made-up values by seed: of each cell as many as it has seeds, normal with its mean and
-    standard deviation.
+    """Values of a made-up study: for each cell (row and column) of its tables as many random ones
+    as it has seeds, normal with its mean and standard deviation.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean, standard deviation, number of seeds and runs of each cell, as of `cell_moments`.
+        A row per cell: its mean `value`, standard deviation `sd`, `n_seeds` and `run_ids` (text
+        with blanks between), as of `cell_moments`.
     rng : Generator
         NumPy's random generator.
 
@@ -108,8 +110,8 @@ def sample_observations(moments, rng) -> pd.DataFrame:
     repeated = moments.loc[moments.index.repeat(moments.n_seeds)]
     seeds = repeated.groupby(level=0).cumcount().to_numpy()
 
-    # Verdicts pair values by their run, so that each keeps the id of the real run. Where the cell
-    # has fewer ids than seeds, the values of a row and seed share a made-up one.
+    # Two values of one run (scores of one model) are compared as a pair, so that each value keeps
+    # the id of the real run. Where a cell has fewer ids than seeds, the row and seed make one up.
     runs = []
     for table, row, run_ids, seed in zip(repeated.table, repeated.row, repeated.run_ids, seeds):
         known_ids = run_ids.split()
@@ -122,15 +124,15 @@ def sample_observations(moments, rng) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #185dfa74
 def changed_columns(moments, change) -> pd.DataFrame:
-    """The cells of all tables after a change to each column of each table.
+    """The cells of all tables after a function was applied to each column of each table.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
+        A row per cell, with its mean and standard deviation, as of `cell_moments`.
     change : callable
         Maps the cells of one column of a table (rows of `moments`) to the changed ones; it may
-        leave out some.
+        leave out some, or all.
     """
     columns = moments.groupby(["paper", "table", "column"], sort=False)
     changed = [change(column) for _, column in columns]
@@ -138,56 +140,69 @@ def changed_columns(moments, change) -> pd.DataFrame:
 
 
 def own_baseline(row: str, labels) -> str | None:
-    """Label of the untrained encoder that is the baseline of a row of a result table.
+    """Label of the row of a result table that has the untrained encoder to compare a row with.
+
+    A label has source and target language of a transfer, `en-es | en | es`, and its baseline is
+    `untrained | en | es`; or it lists an encoder's modifications, `8 lang-pos;no-random`, and its
+    baseline is `19 untrained;lang-pos` or, of one without language-specific positions ("lang-pos"),
+    `18 untrained`.
 
     Parameters
     ----------
     row : str
-        Label of a row: `en-es | en | es` has the baseline `untrained | en | es`, and
-        `8 lang-pos;shift-special;no-random` has `19 untrained;lang-pos`.
+        Label of the row.
     labels : sequence of str
         Labels of the table's rows.
 
     Returns
     -------
     str or None
-        With the same source and target language where the label has them; else an encoder with
-        language-specific positions ("lang-pos") if the row's has these. None if there is none.
+        None if the table has none.
     """
     if languages := published.sides(row):
         baseline = "untrained | {source} | {target}".format(**languages)
         return baseline if baseline in labels else None
 
-    baselines = sorted(label for label in labels if "untrained" in label)
+    # position embeddings like the row's, if there is such an untrained encoder, else any
+    untrained = sorted(label for label in labels if "untrained" in label)
     has_lang_pos = "lang-pos" in row
-    alike = [label for label in baselines if ("lang-pos" in label) == has_lang_pos]
-    candidates = alike or baselines
+    alike = [label for label in untrained if ("lang-pos" in label) == has_lang_pos]
+    candidates = alike or untrained
     return candidates[0] if candidates else None
 
 
 def untrained_world(moments, rng=None) -> pd.DataFrame:
-    """True means and standard deviations in a world where training has no effect: each row has
-    those of its untrained baseline.
+    """The means and standard deviations that all tables would have if training had no effect: each
+    row has those of its untrained baseline.
 
-    Rows whose baseline was not run are left out.
+    Studies drawn from these show how often a claim is confirmed though it is false.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
+        A row per cell (row and column of a table): its mean `value` and standard deviation `sd`, as
+        of `cell_moments`.
     rng : Generator
         Not used; all functions of `WORLDS` are called alike.
+
+    Returns
+    -------
+    pd.DataFrame
+        Likewise, without rows whose baseline was not run.
     """
 
     def with_baseline_moments(column):
-        """A column of a table, each row with the moments of its baseline."""
+        """One column of a table, a line per row: the mean `value` and the `sd` of each row replaced
+        by those of its baseline's row.
+        """
         by_label = column.set_index("row")
-        baseline_of = {}
+        baseline_of = {}  # {label of a row: label of its baseline, or None}
         for row in column.row:
-            # a baseline stays as it is
+            # a baseline is its own: it stays as it is
             baseline_of[row] = row if is_baseline(row) else own_baseline(row, by_label.index)
 
-        column = column[column.row.map(baseline_of).isin(by_label.index)]
+        has_baseline = column.row.map(baseline_of).isin(by_label.index)
+        column = column[has_baseline]
         baselines = column.row.map(baseline_of)
         return column.assign(value=baselines.map(by_label.value), sd=baselines.map(by_label.sd))
 
@@ -195,16 +210,17 @@ def untrained_world(moments, rng=None) -> pd.DataFrame:
 
 
 def one_condition(moments, rng) -> pd.DataFrame:
-    """True means and standard deviations in a world where all conditions (rows that are no
-    baselines) of a table are the same.
+    """The means and standard deviations that all tables would have if no condition (row that is no
+    baseline) differed from another: all conditions of a table have those of one, drawn at random.
 
-    Which condition that is is drawn at random from the table's rows. No difference between
-    conditions is real in this world, while models still differ from their baselines.
+    Studies drawn from these show how often a difference between conditions is found though there is
+    none; that models are better than their baselines stays true.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
+        A row per cell (row and column of a table): its mean `value` and standard deviation `sd`, as
+        of `cell_moments`.
     rng : Generator
         NumPy's random generator.
     """
@@ -226,13 +242,14 @@ def one_condition(moments, rng) -> pd.DataFrame:
 
 
 def shuffled_world(moments, rng=None) -> pd.DataFrame:
-    """True means in a world where row labels are shuffled: the conditions (rows that are no
-    baselines) of a table all have the same mean in a column, the average of theirs.
+    """The means that all tables would have if the labels of their rows were shuffled: any label
+    stands for any condition (row that is no baseline), so that all have the average of their
+    column.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean and standard deviation of each cell, a row per cell, as of `cell_moments`.
+        A row per cell (row and column of a table), with its mean `value`, as of `cell_moments`.
     rng : Generator
         Not used; all functions of `WORLDS` are called alike.
     """
@@ -247,15 +264,16 @@ def shuffled_world(moments, rng=None) -> pd.DataFrame:
 
 
 def permute_row_labels(observations, rng) -> pd.DataFrame:
-    """Values by seed, the row labels of each table permuted within each seed: labels mean nothing.
+    """Values by seed with the row labels of each table permuted among its models, seed by seed, so
+    that a label no longer says which model it is.
 
-    Baselines keep their labels. A whole model is relabelled: all columns of a row move together.
-    A permutation that leaves a table as it is would be the study itself, and is drawn again.
+    All columns of a model move together; baselines keep their labels. A permutation that changes
+    nothing in a table is drawn again: it would be the real study.
 
     Parameters
     ----------
     observations : DataFrame
-        Values by seed, with their table and row.
+        A row per value, with its `table`, `row` and `seed`.
     rng : Generator
         NumPy's random generator.
     """
@@ -281,27 +299,29 @@ def permute_row_labels(observations, rng) -> pd.DataFrame:
 
 
 def mislabelled_observations(moments, rng) -> pd.DataFrame:
-    """Made-up values by seed whose row labels are permuted, each row with its own number of seeds.
+    """Values of a made-up study whose row labels are permuted: with as many seeds for each label as
+    the real study has.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean, standard deviation and number of seeds of each cell, as of `cell_moments`.
+        A row per cell (row and column of a table): its mean, standard deviation and number of seeds
+        `n_seeds`, as of `cell_moments`.
     rng : Generator
         NumPy's random generator.
     """
-    # All rows are drawn with as many seeds as the table's largest. Else the last seeds, which only
-    # rows with many have, would be permuted among these alone: other rows could not get them.
-    max_seeds = moments.groupby("table").n_seeds.transform("max")
-    drawn = sample_observations(moments.assign(n_seeds=max_seeds), rng)
+    # Labels are permuted seed by seed. A seed that few rows have would be permuted among these
+    # alone: so all rows of a table are drawn with as many seeds as any of them has.
+    most_seeds = moments.groupby("table").n_seeds.transform("max")
+    drawn = sample_observations(moments.assign(n_seeds=most_seeds), rng)
     mislabelled = permute_row_labels(drawn, rng)
 
-    # then each row is cut to the number of seeds that it has in the real study
+    # then each row is cut to the seeds that its label has in the real study
     keys = ["table", "row", "column"]
     n_seeds = moments.set_index(keys).n_seeds
     cell_of_value = pd.MultiIndex.from_frame(mislabelled[keys])
-    is_kept = mislabelled.seed < n_seeds.reindex(cell_of_value).to_numpy()
-    return mislabelled[is_kept].reset_index(drop=True)
+    has_seed = mislabelled.seed < n_seeds.reindex(cell_of_value).to_numpy()
+    return mislabelled[has_seed].reset_index(drop=True)
 
 
 # how the true means and standard deviations of a made-up world follow from the real study's
@@ -309,30 +329,31 @@ WORLDS = {"untrained": untrained_world, "shuffled": shuffled_world, "one conditi
 
 # %% ../../nbs/lib/8070_placebo.ipynb #383d1501
 def holds(claim, look_up) -> bool | None:
-    """Whether a claim is true in a made-up world: the effect of each of its tests, computed from
-    the true means, lies beyond the test's margin on the claim's side.
+    """Whether a claim is true where the true mean of every number is known, as in a simulation:
+    each of its tests has an effect inside the bounds that the claim puts on it.
 
     Parameters
     ----------
     claim : Claim
-        A claim of a paper, with its statistical tests.
+        A claim of a paper, with its statistical tests: "µ of A less that of B is above 0.05".
     look_up : callable
-        (table, row, column) gives the true mean, as a series of one seed, or None: `RunValues`.
+        (table, row, column) gives the true mean, as a series of one seed, or None (`RunValues`).
 
     Returns
     -------
     bool or None
-        None where the world has no mean for a row of a test.
+        None where the mean of a row of a test is not known.
     """
     outcomes = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
     if any(result.missing for result in outcomes):
         return None
-    # how far the effect lies inside each bound of the claimed region; negative outside
+    # `distances` says how far the effect lies inside each bound; below 0: outside
     return all(min(result.distances()) > 0 for result in outcomes)
 
 
 def own_claims(paper) -> list[published.Claim]:
-    """The paper's own claims (not ours about it), over which the familywise error rate is measured.
+    """The claims that a paper makes itself, without those that we have added on its tables: the
+    family of tests whose error rate is measured.
 
     Parameters
     ----------
@@ -343,19 +364,19 @@ def own_claims(paper) -> list[published.Claim]:
 
 
 def wrong_verdicts(observations, true_moments, scale, correlations=True) -> dict[str, int]:
-    """How many of a paper's own claims are decided wrongly in a made-up study.
-
-    In a made-up world it is known which claims hold, so that a confirmed claim that does not, and
-    a refuted one that does, are errors.
+    """How many of a paper's claims a simulated study decides wrongly: the true means behind its
+    values are known, and so is which claims hold. A claim that does not hold may be confirmed, and
+    one that holds refuted.
 
     Parameters
     ----------
     observations : DataFrame
-        Values by seed, drawn from that world.
+        Values by seed of the simulated study.
     true_moments : DataFrame
-        True mean of each cell in that world, a row per cell, as of `cell_moments`.
+        The true means that these were drawn with: a row per cell (row and column of a table), with
+        its `value`, as of `cell_moments`.
     scale : str
-        Name of the scale, such as `laptop`.
+        Size of the study that is simulated, such as `laptop`.
     correlations : bool
         Whether claims on correlations count.
 
@@ -365,7 +386,7 @@ def wrong_verdicts(observations, true_moments, scale, correlations=True) -> dict
         `{"false": 9, "confirmed": 1, "hold": 2, "refuted": 0}`: of 9 claims that do not hold in the
         world 1 is confirmed, of 2 that do hold none is refuted.
     """
-    # a single made-up seed that has the true means
+    # a look-up as for real values: of a single seed, which has the true means
     true_means = RunValues(true_moments.assign(seed=0, run_id="", step=np.nan))
     examined = examine_claims(observations, scale, own_claims(true_moments.paper.iloc[0]))
 
@@ -373,10 +394,11 @@ def wrong_verdicts(observations, true_moments, scale, correlations=True) -> dict
     for claim, corrected in zip(examined, correct(examined)):
         # only the result of a correlation counts the rows that it runs over
         is_correlation = any(result.rows for result in claim.outcomes)
-        if np.isnan(claim.p) or (is_correlation and not correlations):
+        was_tested = not np.isnan(claim.p)
+        if not was_tested or (is_correlation and not correlations):
             continue
-        # `claim.claim` is as it was tested: its tests may be on models trained to equal fit, which
-        # stand in another table than the registered claim names
+        # `claim.claim` is the claim with the tests that were made, which may read another table
+        # than the registered ones (that of models trained to equal fit)
         is_true = holds(claim.claim, true_means)
         if is_true is None:  # some row has no true mean
             continue
@@ -390,16 +412,18 @@ def wrong_verdicts(observations, true_moments, scale, correlations=True) -> dict
 
 
 def studies(moments, world, scale, n, seed=0) -> pd.DataFrame:
-    """Counts of wrong verdicts in `n` made-up studies of one paper.
+    """Counts of wrong verdicts on a paper's claims in `n` simulated studies.
 
     Parameters
     ----------
     moments : DataFrame
-        Mean, standard deviation, number of seeds and runs of each cell, as of `cell_moments`.
+        Mean, standard deviation, number of seeds and runs of each cell (row and column of a table)
+        of the real study, as of `cell_moments`.
     world : str
-        A key of `WORLDS`.
+        What is made true in the simulation, a key of `WORLDS`: "untrained" (training has no
+        effect), "one condition" (all rows are alike) or "shuffled" (row labels are).
     scale : str
-        Name of the scale, such as `laptop`.
+        Size of the study that is simulated, such as `laptop`.
     n : int
         Number of studies.
     seed : int
@@ -416,7 +440,7 @@ def studies(moments, world, scale, n, seed=0) -> pd.DataFrame:
     true_moments = WORLDS[world](moments, rng)
     counts = []
     for _ in range(n):
-        if world == "one condition":  # each study draws its own condition
+        if world == "one condition":  # each study draws anew which row all are like
             true_moments = one_condition(moments, rng)
         if is_shuffled:
             observations = mislabelled_observations(moments, rng)
@@ -424,8 +448,8 @@ def studies(moments, world, scale, n, seed=0) -> pd.DataFrame:
             observations = sample_observations(true_moments, rng)
 
         observations = observations.assign(step=np.nan)  # no value is a point of a training curve
-        # Shuffling moves whole models: correlations between their columns stay real, so that
-        # claims on them are not known to be false.
+        # Shuffling moves whole models, all columns of a row: correlations between columns stay as
+        # they are in the real study, so that it is not known which claims on them hold.
         counts.append(
             wrong_verdicts(observations, true_moments, scale, correlations=not is_shuffled)
         )
@@ -433,8 +457,9 @@ def studies(moments, world, scale, n, seed=0) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #2e7ba622
 def error_rates(counts: pd.DataFrame) -> dict[str, float]:
-    """Familywise error rates over made-up studies: the share with any false confirmation, and with
-    any false refutation, with exact (Clopper-Pearson) 95% intervals.
+    """Familywise error rates over simulated studies: the share with at least one false
+    confirmation, and with at least one false refutation, with exact (Clopper-Pearson) 95%
+    intervals.
 
     Parameters
     ----------
@@ -450,6 +475,7 @@ def error_rates(counts: pd.DataFrame) -> dict[str, float]:
         `confirmed_low`, `confirmed_high`, `refuted_low` and `refuted_high`.
     """
     rates = dict(studies=len(counts), stated=ALPHA)
+    # what is true of a claim, and the verdict that is then wrong
     for truth, error in (("false", "confirmed"), ("hold", "refuted")):
         n_wrong = int((counts[error] > 0).sum())  # studies with one wrong verdict or more
         low, high = stats.binomtest(n_wrong, len(counts)).proportion_ci(method="exact")

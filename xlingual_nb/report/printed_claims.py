@@ -21,36 +21,38 @@ COLUMNS = ["paper", "claim", "where", "whose", "tests", "effect", "test", "margi
 
 
 def least_passed(outcomes: Iterable[Outcome]) -> Outcome:
-    """The test of a claim that is passed by least, or failed by most.
+    """Of the results of a claim's tests the one that decides whether it holds: the test that is
+    passed by least or, if some fail, failed by most.
 
     Parameters
     ----------
     outcomes : Iterable[Outcome]
-        Results of the claim's tests.
+        Results of the claim's tests, each an effect and the bounds that the claim puts on it.
     """
 
     def distance(result):
-        """How far the effect lies inside the nearest bound that the claim puts it in; else < 0."""
+        """How far the effect lies inside the nearest of its bounds; below 0 if it is outside."""
         return min(result.distances())
 
     return min(outcomes, key=distance)
 
 
 def printed_claim(claim: Claim) -> dict:
-    """Whether a claim holds on the numbers that its own paper prints.
+    """Whether a claim of a paper holds on the numbers that the paper itself prints; significance
+    aside, since it prints no values by seed.
 
     Parameters
     ----------
     claim : Claim
-        A claim of a paper, with its statistical tests.
+        A claim with its tests, such as "µ of A less µ of B is above 0.05".
 
     Returns
     -------
     dict
-        Fields of `COLUMNS`: `paper`, `claim` (its id), `where` in the paper, `whose` (the paper's or
-        ours), the number of `tests` whose numbers are printed, and the `outcome` ("holds", "fails"
-        or "not printed"); `effect`, `test` and `margin` are of the test nearest to failing, and
-        missing where none is printed.
+        Such as `{"paper": "k2020", "claim": "K-order", "where": "§3.2.2, Table 2", "whose": ...,
+        "tests": 1, "effect": ..., "test": "above", "margin": 2.0, "outcome": "holds"}`. `tests`
+        counts those whose numbers are all printed; effect, test and margin are of the one nearest
+        to failing. If there is none, they are missing, and the outcome is "not printed".
     """
     look_up = published_values(claim.paper)
     results = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]

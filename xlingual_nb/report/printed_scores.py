@@ -49,30 +49,31 @@ def printed_score(paper: str, table: str, row: str, column: str) -> float:
     paper, table : str
         Names, such as `k2020` and `table2`.
     row, column : str
-        Labels. `en-xx | zero-shot | mean -en -zh` is a mean over languages but English and
-        Chinese; `en-es | base | Δ` is what is lost in transfer.
+        Labels. A row such as `en-es | zero-shot | es` is printed, or not; `en-xx | zero-shot | mean
+        -en -zh` follows as the mean over all languages but English and Chinese, and `en-es | base |
+        Δ`, what is lost in transfer, as the source language's score less the target's.
 
     Returns
     -------
     float
-        The printed number; else the mean of the languages that are printed, or the source
-        language's score less the target's. NaN where nothing is printed.
+        NaN where the paper prints no number that it follows from.
     """
     scores = printed_scores(paper, table)
     if (row, column) in scores:
         return scores[row, column]
 
     head, _, last = row.rpartition(" | ")
-    if last.startswith("mean "):  # `en-xx | zero-shot | mean -en -zh`
+    if last.startswith("mean "):
         _, _, condition = head.partition(" | ")
-        left_out = re.findall(r"-(\w+)", last)  # en and zh
+        left_out = re.findall(r"-(\w+)", last)  # en and zh of `mean -en -zh`
         values = []
         for (printed_row, printed_column), value in scores.items():
             if printed_column == column and is_language_row(printed_row, condition, left_out):
                 values.append(value)
         return fmean(values) if values else float("nan")
 
-    if last == "Δ":  # `en-es | base | Δ`
+    if last == "Δ":
+        # of `en-es | base | Δ` the scores `en-es | base | en` and `en-es | base | es`
         pair, _, _ = head.partition(" | ")
         source, target = pair.split("-")
         source_score = scores.get((f"{head} | {source}", column), float("nan"))
@@ -98,21 +99,21 @@ def is_language_row(row: str, condition: str, left_out: list[str]) -> bool:
 
 # %% ../../nbs/lib/8130_printed_scores.ipynb #8130ps07
 def compared_groups(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
-    """The groups of rows that the tests of a claim compare, such as all models with and without a
-    change.
-
-    A claim is a sentence of a paper, with statistical tests; a test compares the rows `plus` with
-    the rows `minus`. Baselines are left out, and tests on training curves.
+    """The groups of rows whose means the tests of a claim compare, such as all models with and all
+    without a change; without baselines and without training curves, of which no paper prints
+    scores.
 
     Parameters
     ----------
     claim : Claim
-        A claim of a paper, with its statistical tests.
+        A sentence of a paper with statistical tests, each of which compares the mean of the rows
+        `plus` of a table with that of the rows `minus`.
 
     Returns
     -------
     list of (str, str, tuple of str)
-        Table, column and rows of each group, once, in the order of the tests.
+        Table, column and rows of each group, once, in the order of the tests: `[("table2", "XNLI
+        Accuracy", ("enfake-es | permutation 0.0 | es", "enfake-hi | permutation 0.0 | hi")), ...]`.
     """
     groups = []
     for test in claim.tests:
@@ -126,30 +127,27 @@ def compared_groups(claim: Claim) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def group_names(groups: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
-    """Display names for the groups of rows that a claim compares: their columns if these differ,
-    else what the label of the first row ends with.
+    """Display names that tell apart the groups of rows which a claim compares: their columns if
+    these differ (`["XNLI accuracy", "NER F1"]`), else their conditions (`["base", "permutation
+    0.5"]`).
 
     Parameters
     ----------
     groups : list of (str, str, tuple of str)
-        Table, column and rows of each group (`compared_groups`).
-
-    Returns
-    -------
-    list of str
-        Such as `["XNLI accuracy", "NER F1"]`, or `["base", "permutation 0.5"]` of rows like
-        `English → Spanish, permutation 0.5`.
+        Table, column and rows of each group (`compared_groups`); the rows of a group are of one
+        condition.
     """
     has_several_columns = len({column for _, column, _ in groups}) > 1
     names = []
     for _, column, rows in groups:
         if has_several_columns:
-            # the loss in transfer (Δ) of a column is another score than the column's own
-            is_loss = rows[0].endswith(" | Δ")
-            names.append(column_name(column) + (" Δ" if is_loss else ""))
+            name = column_name(column)
+            if rows[0].endswith(" | Δ"):  # not the score of the column, but its loss in transfer
+                name += " Δ"
         else:
-            _, _, condition = row_name(rows[0]).rpartition(", ")
-            names.append(condition)
+            # the condition is the end of a row's display name, `English → Spanish, permutation 0.5`
+            _, _, name = row_name(rows[0]).rpartition(", ")
+        names.append(name)
     return names
 
 
@@ -172,14 +170,15 @@ def reference_scores(root: Path, scale: str, table: str) -> pd.DataFrame:
 def mean_score(
     paper: str, table: str, column: str, rows: tuple[str, ...], scale: str, corpus: str
 ) -> float:
-    """Mean of our reference results over some rows of a table's column.
+    """Our score for a group of rows of a paper's table: the mean of our reference results
+    (committed ones) over them.
 
     Parameters
     ----------
     paper, table, column : str
-        Names, such as `k2020`, `table2` and `XNLI ACC`.
+        Names, such as `k2020`, `table2` and `XNLI Accuracy`.
     rows : tuple of str
-        Labels as printed: where our text has another language than the paper, the paper's.
+        Labels as the paper prints them, with its languages even where our text has another one.
     scale, corpus : str
         Which of our studies, such as `laptop` and `bible`.
 
@@ -191,7 +190,7 @@ def mean_score(
     frame = reference_scores(repository(), scale, table)
     frame = frame[(frame.paper == paper) & (frame.corpus == corpus)]
 
-    # from labels with our languages to the paper's
+    # our labels with the paper's language in place of the one that stands in for it
     printed_label = stand_in(paper).printed
     scores = {}
     for line in frame.itertuples():
@@ -228,14 +227,15 @@ def score_beside_ours(printed: float, ours: dict[str, float], number: str) -> st
 
 
 def scores_text(claim: Claim, measured: dict[str, tuple[str, str]], number: str) -> str:
-    """The printed scores of the groups of rows that a claim compares, each beside ours.
+    """The scores that a paper prints for the groups of rows that a claim compares, such as all
+    models with and all without a change, each with ours in brackets.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper, with its statistical tests.
     measured : dict
-        Our studies: {name of its corpus for the reader: (scale, corpus)}.
+        Our studies, by what a reader calls their text: {"Bible": ("laptop", "bible")}.
     number : str
         Format of a score, such as `.1f`.
 

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['DIALS', 'MAX_LISTED_LINES', 'rerun_command', 'run_provenance', 'values_provenance', 'figure_provenance',
            'question_rows', 'question_provenance', 'fresh_value_provenance', 'mean_provenance', 'line_provenance',
-           'decision_text', 'planned_text', 'subtracted_rows', 'is_compared', 'test_text', 'verdict_line',
-           'claim_provenance', 'matching_line', 'result_provenance']
+           'decision_text', 'planned_text', 'is_compared', 'test_text', 'verdict_line', 'claim_provenance',
+           'matching_line', 'result_provenance']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
 import json
@@ -18,6 +18,7 @@ import pandas as pd
 from ..errors import InputError, require
 from ..papers import published
 from . import verdicts
+from .claim_tests import compared_rows
 from .confirmation_outcomes import compared_verdicts
 from .labels import corpus_parameters
 from .notebook_parameters import parameters
@@ -35,7 +36,7 @@ def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
     scale : str
         Name of the scale.
     corpus : str
-        Name of the corpus, such as `bible`, which becomes parameters too.
+        Name of the corpus, such as `bible`; it sets parameters too.
     **values
         Parameters of the notebook, such as `seeds=3`; those that it does not have are left out.
 
@@ -51,7 +52,8 @@ def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
 
 
 def run_provenance(index: SpecIndex, values: pd.DataFrame, short: str) -> dict:
-    """The provenance of a run: what made it, from what, and which results cite it.
+    """The provenance of a run (a training or a measurement): what made it, from what, and which
+    numbers of result tables are from it.
 
     Parameters
     ----------
@@ -167,26 +169,29 @@ DIALS = {"order": "order", "overlap": "overlap", "scrambling": "scramble", "pres
 
 
 def question_rows(question: str, comparison: str, rows: Iterable[str]) -> set[str]:
-    """The rows that a question of an experiment of ours (no paper's) compares.
+    """The rows of an experiment that a question about it compares.
+
+    The experiments vary a parameter of synthetic languages, such as their word order. A question is
+    a contrast of two rows, or a trend over all rows of a parameter.
 
     Parameters
     ----------
     question : str
-        Column of `trends.csv`, which begins with the varied parameter of the microworld's
-        languages: `order: ...` is about rows such as `order | SVO`.
+        Begins with the parameter, if it is about one: `order: ...` asks about rows such as `order |
+        SVO` and `order | SOV`.
     comparison : str
-        Column of `trends.csv`: a contrast names two rows, `µ: order | SVO less order | SOV`; a
-        trend names none, and runs over all rows of the question's parameter, or of all parameters
-        where the question begins with none.
+        Of a contrast it names the two rows after the measure, `µ: order | SVO less order | SOV`; of
+        a trend no row.
     rows : iterable of str
-        Rows of the experiment.
+        Labels of all rows of the experiment, such as `order | SVO`.
 
     Returns
     -------
     set of str
+        All rows, for a trend of a question that begins with no parameter.
     """
     if " less " in comparison:
-        _, _, contrasted = comparison.partition(": ")
+        _, _, contrasted = comparison.partition(": ")  # without the measure
         return set(contrasted.split(" less "))
 
     parameter = DIALS.get(question.partition(":")[0])
@@ -196,30 +201,32 @@ def question_rows(question: str, comparison: str, rows: Iterable[str]) -> set[st
 
 
 def question_provenance(root: Path, row: pd.Series, scale: str, notebook: str) -> dict:
-    """The provenance of the answer to a question of ours (a line of `trends.csv`).
+    """The provenance of the answer to a question about an experiment of ours: the runs of the rows
+    that it compares.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     row : Series
-        The line: question, comparison, effect, Holm's p, n and verdict, as text.
+        A line of the experiment's `trends.csv`, as text: `question`, `comparison` (such as `µ:
+        order | SVO less order | SOV`, a measure and two rows), `effect`, `n` and `verdict`.
     scale : str
-        Name of the scale.
+        Name of the scale, such as `laptop`.
     notebook : str
-        Name of the notebook that the question is of.
+        Name of the experiment's notebook.
 
     Returns
     -------
     dict
-        `what`, the question with its answer, and the keys of `values_provenance`.
+        `what`, the question with its answer, and the keys of `values_provenance`: `runs`, digests
+        of the `data`, and the commands that make them `again`.
     """
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.notebook == notebook)]
     rows = question_rows(row.question, row.comparison, values.row.unique())
-    # the comparison names the columns of the scores, as µ in `µ: order | SVO less order | SOV`
-    columns = [name for name in values.column.unique() if name in row.comparison]
-    compared = values[values.row.isin(rows) & values.column.isin(columns)]
+    measures = [name for name in values.column.unique() if name in row.comparison]
+    compared = values[values.row.isin(rows) & values.column.isin(measures)]
     what = f"{row.question} {row.comparison}: {float(row.effect):.3g}, n = {row.n}, {row.verdict}"
     return {"what": what} | values_provenance(read_index(root), compared)
 
@@ -365,19 +372,15 @@ def decision_text(row) -> str:
 
 
 def planned_text(row) -> str:
-    """The plan for a claim on fresh seeds (that no earlier run has used), and its verdict there.
+    """The plan to test a claim once more on fresh seeds (that no earlier run has used), and what
+    came of it: `micro: 5 seeds, power 0.91: reproduced`.
 
     Parameters
     ----------
     row : namedtuple
-        A row of `confirmation_outcomes.compared_verdicts`: a claim on one corpus. `why` says for
-        what reason the plan leaves it out; `confirmed` is its verdict on fresh seeds, empty until
-        these are run.
-
-    Returns
-    -------
-    str
-        "micro: 5 seeds, power 0.91: reproduced", or why the plan leaves the claim out.
+        The claim on one `corpus`, a row of `confirmation_outcomes.compared_verdicts`: the planned
+        number of seeds `n` and its `power`, or `why` none are planned; `confirmed`, the verdict on
+        fresh seeds, empty until they are run; and `outcome`, which then says so.
     """
     if row.why:
         return f"{row.corpus}: {row.why}"
@@ -385,20 +388,8 @@ def planned_text(row) -> str:
     return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {verdict}"
 
 
-def subtracted_rows(test) -> tuple[str, ...]:
-    """The rows that a test of a claim subtracts, or divides by; none where it subtracts a baseline.
-
-    Parameters
-    ----------
-    test : Comparison
-        A test of a claim: the rows and column that it compares, and its margin.
-    """
-    # else it is "floor", which stands for the baselines of the compared rows
-    return test.minus if isinstance(test.minus, tuple) else ()
-
-
 def is_compared(values: pd.DataFrame, test) -> pd.Series:
-    """Which reference values a test of a claim compares.
+    """Which values a test of a claim compares; those of baselines do not count.
 
     Parameters
     ----------
@@ -411,10 +402,11 @@ def is_compared(values: pd.DataFrame, test) -> pd.Series:
     Returns
     -------
     Series of bool
+        A truth value for each row of `values`.
     """
     columns = {test.column, test.minus_column or test.column}
-    rows = [*test.plus, *subtracted_rows(test)]
-    return (values.table == test.table) & values.row.isin(rows) & values.column.isin(columns)
+    is_of_row = values.row.isin(compared_rows(test))
+    return (values.table == test.table) & is_of_row & values.column.isin(columns)
 
 
 def test_text(test) -> str:
@@ -448,10 +440,10 @@ def verdict_line(row) -> str:
 
 
 def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
-    """What the verdicts on a claim rest on: its tests, and the runs of the rows compared.
+    """What the verdicts on a claim rest on: its tests, and the runs whose numbers these compare.
 
     A claim is a sentence of a paper with statistical tests, each of which compares rows of a result
-    table in one column; it has one verdict a scale and corpus.
+    table. It has a verdict for each size of study (`scale`) and each corpus.
 
     Parameters
     ----------
@@ -467,8 +459,10 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     Returns
     -------
     dict
-        `what` the claim says; lists of lines: `verdicts`, `decided by`, `tests` and, where there are
-        any, `history` (how its tests were amended) and `on fresh seeds`; and `values_provenance`.
+        `what` the claim says; lists of lines: `verdicts` ("reproduced on bible: 0.21 [0.15, 0.27],
+        5 seeds"), `decided by` (margin, p and power of each), `tests` and, where there are any,
+        `history` (how its tests were amended) and `on fresh seeds`; and the keys of
+        `values_provenance`: `runs`, digests of the `data`, and commands that run them `again`.
 
     Raises
     ------
@@ -495,7 +489,7 @@ def claim_provenance(root: Path, name: str, scale: str = "laptop", corpus: str =
     amended = verdicts.amendments()
     if name in amended:
         facts["history"] = [amended[name]]
-    # the verdict is tested once more on seeds that no earlier run has used, by a plan made before
+    # some claims are tested once more on seeds that no earlier run has used, as planned before
     planned = about_claim(compared_verdicts(root))
     if len(planned):
         facts["on fresh seeds"] = [planned_text(row) for row in planned.itertuples()]

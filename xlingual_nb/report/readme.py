@@ -80,18 +80,20 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
 def printed_block() -> str:
     """The bar chart that `make reproduce` prints at its end, as a block of markdown.
 
-    `make reproduce` runs five rows of notebook 07 with three seeds. The reference results (the
-    committed tables) have more of both: the same rows and seeds are taken from them, so that README
-    shows the numbers that its reader will see.
+    `make reproduce` runs five rows of the table of notebook 07 with three seeds. The reference
+    results (committed ones) have more of both: the same rows and seeds are taken from them, so that
+    README shows the numbers that its reader will see.
     """
     from xlingual_nb.experiments.laboratory import SEEDS
 
-    # µ of each row in the microworld: the table has the published values and the order of rows
+    # µ (the multilinguality score) on the synthetic languages, from the table of means: it has the
+    # published values and the order of rows
     table = kept_study(LABORATORY, scale="laptop").table("table1")
     table = table[(table.column == "µ") & (table.corpus == "micro")]
     # a row's label begins with its number in the paper: `0 original`
     table = table[table.row.str.partition(" ")[0].isin(FIRST_ROWS)]
 
+    # our means and deviations anew, over the seeds of `make reproduce` alone
     seeds = tables.read_seeds(repository() / f"results/laptop/{LABORATORY}/seeds.csv")
     is_shown = (seeds.table == "table1") & (seeds.column == "µ") & (seeds.corpus == "micro")
     values = seeds[is_shown & seeds.seed.isin(SEEDS[:FIRST_SEEDS])].groupby("row").value
@@ -185,15 +187,14 @@ def placebo_sentence(measured: Path) -> str:
 
 
 def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
-    """The paragraph of README.md on how far the verdicts can be trusted.
-
-    It says how many of the papers' own claims are decided, on how many models, how often placebo
-    studies give a wrong verdict, and how many verdicts are tested again on fresh seeds.
+    """The paragraph of README.md on how far the verdicts on the papers' claims can be trusted: how
+    many claims are decided, on how many models, how often simulated studies without any effect give
+    a wrong verdict, and how many verdicts are tested again on fresh seeds.
 
     Parameters
     ----------
     frames : dict
-        {scale: verdict table}; a verdict table has a row per claim and corpus.
+        {study size: verdict table}, with `laptop`; a verdict table has a row per claim and corpus.
     root : Path
         Root of the repository.
 
@@ -205,9 +206,9 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     links = "[Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb)."
     decided = f"{score_text(frames)} {links}"
 
-    # how many models (of the smallest group compared) a decided claim of a paper rests on
+    # how many models a decided claim of a paper rests on: seeds of the smallest group compared
     frame = frames["laptop"]
-    is_of_paper = verdicts.source_of_claims(frame) == PAPERS
+    is_of_paper = verdicts.source_of_claims(frame) == PAPERS  # the others are added by us
     n_seeds = frame[is_of_paper & frame.verdict.isin(verdicts.DECIDED)].n_seeds
     n_small = int((n_seeds <= 5).sum())
     seeds = (

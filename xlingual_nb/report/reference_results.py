@@ -155,26 +155,28 @@ def runs_behind(tables: pd.DataFrame) -> set[str]:
 
 
 def outdated_runs(tables: pd.DataFrame, cells: Iterable[TableEntry]) -> set[str]:
-    """Short ids of the runs behind reference tables that the notebook no longer asks for.
+    """Short ids of the runs behind reference tables (committed results) that their notebook would
+    no longer make, as after a change of a setting.
 
     Parameters
     ----------
     tables : pd.DataFrame
-        Reference tables (committed results), with the column `run_ids`.
+        The tables; the column `run_ids` has short ids with blanks between.
     cells : Iterable[TableEntry]
-        Today's grid, all table entries that the notebook wants: row, column and seed, each with
-        the runs that its number is read from.
+        All numbers that the notebook asks for today: row, column and seed, each with the runs that
+        it is read from.
     """
-    # Tables state the id of an entry's first run. Many entries share a run, whose id takes long to
-    # compute: each once.
-    runs = dict.fromkeys(cell.runs[0] for cell in cells)
+    # A table has only the id of a number's first run. Many numbers share a run, whose id takes long
+    # to compute: each once.
+    first_runs = dict.fromkeys(cell.runs[0] for cell in cells)
     with one_look():  # each file of data is read once
-        wanted_ids = {run_id(run)[:12] for run in runs}
+        wanted_ids = {run_id(run)[:12] for run in first_runs}
     return runs_behind(tables) - wanted_ids
 
 
 def cells_of(notebook: str, **values) -> list[TableEntry]:
-    """The grid of a notebook: the table entries that it wants, by `list_table_entries` of its module.
+    """The grid of a notebook: all numbers (table entries) that it asks for, from the function
+    `list_table_entries` of its module.
 
     Parameters
     ----------
@@ -197,8 +199,8 @@ def cells_of(notebook: str, **values) -> list[TableEntry]:
 
 
 def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableEntry]:
-    """Today's grid (all table entries) of a notebook on the corpus of its reference tables, with as
-    many seeds as any of their numbers has.
+    """All numbers (table entries) that a notebook asks for today on the corpus of its reference
+    tables (committed results), with as many seeds as any number there has.
 
     Parameters
     ----------
@@ -218,21 +220,21 @@ def current_grid(notebook: str, scale: str, tables: pd.DataFrame) -> list[TableE
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a128b826
 def describe_outdated(reference: ReferenceResults) -> str:
-    """How many runs behind the reference tables the notebook no longer asks for, as a sentence;
-    empty where it is none.
+    """How many runs behind reference tables (committed results) their notebook would no longer
+    make, as a sentence; empty if it would make all.
 
-    So it is after a change of a spec: of a size, or of how a paper's recipe is read.
+    It no longer makes them after a change of a size, or of how a paper's recipe is read.
 
     Parameters
     ----------
     reference : ReferenceResults
-        Reference results (committed tables) of a notebook at a scale.
+        Reference results (committed ones) of a notebook at one study size (`scale`).
 
     Returns
     -------
     str
-        Also names the corpora that could not be looked at, since their text or encoder is not
-        here.
+        Such as "12 of 60 runs behind these tables (bible) were made under an earlier reading, ...".
+        It also names corpora that could not be looked at, since their text or encoder is not here.
     """
     counts = []
     not_checked = []
@@ -287,28 +289,32 @@ def seeds_by_cell(cells: Iterable) -> pd.Series:
 def lost_entries(
     tables: pd.DataFrame, replacement: Iterable, today: list[TableEntry]
 ) -> pd.DataFrame:
-    """Cells of reference tables that would have fewer seeds after a replacement.
+    """Cells (row and column of a table) of reference tables (committed results) that would have
+    fewer seeds after new results replace them.
+
+    Cells may be lost whose runs the notebook would no longer make, or that it no longer has.
 
     Parameters
     ----------
     tables : pd.DataFrame
-        Reference tables of one corpus: a row per cell, with `n_seeds` and `run_ids`.
+        Reference tables on one corpus: a row per cell, with `n_seeds` and `run_ids`.
     replacement : Iterable
-        New table entries, or new values by seed. Tables without any stay as they are.
+        The new results: anything with `table`, `row`, `column` and `seed`. Tables without a new
+        result stay as they are.
     today : list[TableEntry]
-        Today's grid, all table entries that the notebook wants; cells of others may be lost.
+        All numbers that the notebook asks for today, with their runs.
 
     Returns
     -------
     pd.DataFrame
         Columns `table`, `row`, `column`, `n_seeds` (now) and `given` (by the replacement).
     """
-    # number of seeds of each cell all of whose runs the notebook still wants
+    # number of seeds now, of cells all of whose runs the notebook would still make
     outdated = outdated_runs(tables, today)
     is_current = [not outdated & set(runs.split()) for runs in tables.run_ids]
     n_seeds = tables[is_current].groupby(CELL_COLUMNS, sort=False).n_seeds.max()
 
-    # only cells that the notebook wants, of tables that are replaced
+    # of these, the cells that the notebook still has, in tables that are replaced
     new_seeds = seeds_by_cell(replacement)
     is_wanted = n_seeds.index.isin(seeds_by_cell(today).index)
     replaced_tables = new_seeds.index.get_level_values("table")
@@ -321,14 +327,15 @@ def lost_entries(
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a68816f4
 def refuse_less(reference: ReferenceResults, replacement: Iterable, corpus: str) -> None:
-    """Refuse to replace the reference results of a corpus by ones with fewer rows or seeds.
+    """Refuse to replace the reference results (committed ones) on a corpus by ones with fewer rows
+    or seeds.
 
     Parameters
     ----------
     reference : ReferenceResults
-        Reference results (committed tables) of a notebook at a scale.
+        Reference results (committed ones) of a notebook at one study size (`scale`).
     replacement : Iterable
-        New table entries, or new values by seed.
+        The new results, made or only planned: anything with `table`, `row`, `column` and `seed`.
     corpus : str
         Name of the corpus, such as `bible`.
 
@@ -342,13 +349,13 @@ def refuse_less(reference: ReferenceResults, replacement: Iterable, corpus: str)
     reference_tables = reference_tables[reference_tables.corpus == corpus]
     if reference_tables.empty:
         return
-    # cells that the notebook no longer wants may go
+    # rows and columns that the notebook no longer asks for may go
     grid = current_grid(reference.notebook, reference.scale, reference_tables)
     lost = lost_entries(reference_tables, replacement, grid)
     if lost.empty:
         return
 
-    # the message is about the first table that would lose something
+    # the message is about the first table that would lose something: rows, or else seeds of cells
     table = lost.table.iloc[0]
     lost_of_table = lost[lost.table == table]
     new_rows = seeds_by_cell(replacement)[table].index.get_level_values("row")
@@ -391,27 +398,26 @@ def output_folders(
 ) -> OutputFolders:
     """The folders and files that a notebook reads and writes.
 
-    Results of a user go into a folder that git ignores; with `keep` they replace the reference
-    results.
+    A user's results go into a folder that git ignores; with `keep` they replace the reference
+    results (the committed ones).
 
     Parameters
     ----------
     notebook : str
         File name of the notebook, without suffix.
     scale : str
-        Name of the scale, such as `laptop`.
-    store : str
-        Folder of the store; by default the repository's own.
+        Size of the study, such as `laptop`.
+    store : str, optional
+        Folder where finished runs are stored; by default `runs` of the repository.
     results : str, optional
-        Folder of tables; by default one that git ignores or, to `keep`, that of the reference
-        results.
+        Folder of tables; by default `yours/results` or, with `keep`, `results` of the repository.
     figures : str, optional
-        Folder of figures, likewise.
+        Folder of figures; by default `yours/figures` or, with `keep`, `figures`.
     keep : bool
-        Write into the reference results.
+        Whether to write over the reference results.
     yours : bool
-        Whether the study has other languages, texts or readings (ways to read a recipe that a paper
-        leaves open) than the reference study's.
+        Whether the study differs from the reference study in its languages, its texts, or in how a
+        paper's recipe is read: then it may not replace that.
 
     Raises
     ------
@@ -441,15 +447,16 @@ def output_folders(
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #882dbeb1
 def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> None:
-    """Check, before anything runs, that results which are to replace the reference results (`keep`)
-    have all their rows and seeds.
+    """Check, before anything runs, that results which are to replace the reference results
+    (`at.keep`) will have all of their rows and seeds.
 
     Parameters
     ----------
     at : OutputFolders
-        Where the notebook's runs and results are.
+        Where the notebook's results go, and the reference results (committed ones) at the same
+        study size.
     cells : Iterable[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        The numbers that it will have: row, column and seed.
     corpus : str
         Name of the corpus, such as `bible`.
 
@@ -463,26 +470,28 @@ def may_keep(at: OutputFolders, cells: Iterable[TableEntry], corpus: str) -> Non
 
 
 def corpus_of(cells: list[TableEntry], values: dict) -> str:
-    """The corpus of a notebook's table entries: its parameter `corpus` or, where that is `auto`,
-    the default of their paper at this scale.
+    """Name of the corpus that a notebook runs on: its parameter `corpus` or, where that is `auto`,
+    the default of its paper at this study size.
 
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        The numbers that the notebook asks for, of which the first tells the paper.
     values : dict
         Parameters of the notebook, such as `{"scale": "laptop", "corpus": "auto"}`.
 
     Returns
     -------
     str
-        Such as `bible`; `micro`, the made-up languages, where no paper names a corpus.
+        Such as `bible`; `micro`, the synthetic languages, where there is no paper.
     """
     corpus = values.get("corpus", "auto")
     if corpus != "auto":
         return corpus
-    study = study_name(cells[0].paper) if cells else ""  # of whose configuration file
-    return load_config(study, values["scale"]).corpus if study else "micro"
+    study = study_name(cells[0].paper) if cells else ""  # names the paper's configuration file
+    if not study:
+        return "micro"
+    return load_config(study, values["scale"]).corpus
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #af1726be
 def write_results(
@@ -493,21 +502,22 @@ def write_results(
     recorded=(),
     reading: str = "",
 ) -> pd.DataFrame:
-    """Write a notebook's results: values by seed (`seeds.csv`), a file per table, and verdicts.
+    """Write a notebook's results: values by seed (`seeds.csv`), a file per table, and the verdicts
+    on the claims of the papers (sentences with statistical tests) that these decide.
 
     p values are corrected for the number of all claims of a paper, which several notebooks share:
-    the verdicts of all notebooks at this scale are written again.
+    the verdicts of all notebooks at this study size are written again.
 
     Parameters
     ----------
     observations : pd.DataFrame
-        Values by seed: a row per table entry and seed (`tables.OBSERVED`).
+        Values by seed: a row per number of a table and seed (`tables.OBSERVED`).
     at : OutputFolders
-        Where the notebook's runs and results are.
+        Where the results go.
     claims : Iterable[Claim], optional
         Claims that the notebook is about.
     recorded : iterable of str
-        Other notebooks whose values by seed the claims need as well.
+        Other notebooks whose values by seed the claims compare as well.
     reading : str, optional
         End of the files' names where a recipe is read in another way than by default, such as
         `-released` for that of the paper's code. Its verdicts are returned and not written.
@@ -520,7 +530,7 @@ def write_results(
     Raises
     ------
     InputError
-        To keep less than the reference results have.
+        If they are to replace reference results that have more rows or seeds.
     """
     claims = list(claims)
     if observations.empty:
@@ -569,6 +579,7 @@ def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
     if has_no_curves:
         tidy = tidy.drop(columns="step")
 
+    # said, not refused: results of one's own may become fewer
     path = folder / f"{name}.csv"
     previous = tables.read(path) if path.is_file() else tidy[:0]
     for corpus, corpus_cells in tidy.groupby("corpus"):

@@ -46,29 +46,31 @@ def reference_files(root: Path) -> list[Path]:
 def grid_rows(
     reference: ReferenceResults, corpus_tables: pd.DataFrame, seeds: pd.DataFrame
 ) -> list[tuple]:
-    """Fingerprints of the code that would make a notebook's reference values on one corpus today.
+    """Fingerprints of the code that would make a notebook's reference values (the committed ones)
+    on one corpus today.
 
     Parameters
     ----------
     reference : ReferenceResults
-        Reference results (committed tables) of a notebook at a scale.
+        Reference results (committed ones) of a notebook at one study size (`scale`).
     corpus_tables : DataFrame
-        The tables' rows on the corpus.
+        The rows of its tables on the corpus.
     seeds : DataFrame
-        Values by seed behind the tables, those whose code is known.
+        The values by seed behind the tables.
 
     Returns
     -------
     list of tuple
-        A row per value, as of `record`: `VALUE_KEYS`, fingerprint, and the names of the stages
-        (kinds of run, such as `pretrain`) behind it with blanks between.
+        A row per value that the notebook still asks for: where it stands (`VALUE_KEYS`: scale,
+        notebook, corpus, ... seed, run id), the fingerprint, and the stages (kinds of run) behind
+        it, such as `corpus pretrain tokenizer`.
     """
     corpus = corpus_tables.corpus.iloc[0]
-    today = current_grid(reference.notebook, reference.scale, corpus_tables)
-    entries = select_observed(today, seeds)  # those that have a value
+    numbers = current_grid(reference.notebook, reference.scale, corpus_tables)
+    measured = select_observed(numbers, seeds)
 
     rows = []
-    for entry, fingerprint in zip(entries, code_fingerprints(entries)):
+    for entry, fingerprint in zip(measured, code_fingerprints(measured)):
         stages = sorted({spec.stage for spec in ancestors_by_id(entry.runs).values()})
         key = (reference.scale, reference.notebook, corpus, *address(entry))
         rows.append((*key, fingerprint, " ".join(stages)))
@@ -76,7 +78,8 @@ def grid_rows(
 
 
 def record(root: Path, tell=print) -> pd.DataFrame:
-    """The fingerprint of the code that would make each reference value today.
+    """The fingerprint of the code that would make each reference value (of the committed results)
+    today.
 
     It is called before a change of code, so that `stamp` knows afterwards which values the code
     just before the change had made. Corpora whose text or encoder is not here are left out.
@@ -91,8 +94,9 @@ def record(root: Path, tell=print) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row per value that the notebooks still want: `VALUE_KEYS`, which say where it stands,
-        `made`, the fingerprint, and the names of all `stages` (kinds of run) behind it.
+        A row per value that the notebooks still ask for: where it stands (`VALUE_KEYS`: scale,
+        notebook, corpus, ... seed, run id); `made`, the fingerprint; and `stages`, the kinds of run
+        behind it, such as `corpus pretrain tokenizer`.
     """
     rows = []
     for path in reference_files(root):
@@ -175,26 +179,29 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
 
 # %% ../../nbs/lib/8100_restamp.ipynb #27607f2f
 def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd.DataFrame:
-    """Write today's code fingerprints into the reference results, over those of the code before a
-    change, where all stages behind a value are proved to make the same bytes.
+    """After a change of code that changes no result: write its fingerprint beside the reference
+    values that the code just before the change had made.
+
+    A value is stamped so if all stages (kinds of run) behind it are proved to make the same bytes
+    as before. Others keep the fingerprint that they have, by which they count as outdated.
 
     Parameters
     ----------
     root : Path
         The clone whose `results/**/seeds.csv` are rewritten.
     recorded : DataFrame
-        What `record` returned before the change.
+        The fingerprint of each value before the change, as `record` returned it then.
     equal : set of str
         The stages of which runs made again came out equal.
     tell : callable, default print
-        As in `record`: values on corpora that are not here keep their fingerprints.
+        Called with a sentence for each corpus that is left out, since its text is not here.
 
     Returns
     -------
     DataFrame
-        For every file how many values were `stamped`, and how many stay `outdated`: made by a code
-        or a grid before the recorded one, or by a stage that is not proved.
+        A row per `file`: how many values were `stamped`, and how many stay `outdated`.
     """
+    # both are indexed by what says where a value stands; `made` is the fingerprint
     before = recorded.set_index(VALUE_KEYS)
     after = record(root, tell).set_index(VALUE_KEYS)
 
@@ -207,12 +214,12 @@ def stamp(root: Path, recorded: pd.DataFrame, equal: set[str], tell=print) -> pd
         lines = list(reader)
         n_stamped = 0
         for line in lines:
+            # a field of the file is text
             labels = [int(line[name]) if name == "seed" else line[name] for name in ADDRESS_COLUMNS]
             key = (scale, notebook, line["corpus"], *labels)
             if key not in before.index or key not in after.index:
                 continue
-            # values that an even earlier code made keep their fingerprint
-            is_of_recorded_code = line["made"] == before.made[key]
+            is_of_recorded_code = line["made"] == before.made[key]  # not of an even earlier one
             is_proved = set(after.stages[key].split()) <= equal
             if is_of_recorded_code and is_proved:
                 line["made"] = after.made[key]
@@ -232,7 +239,9 @@ def _csv_text(lines: list[dict], names: list[str]) -> str:
 
 
 def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=print) -> None:
-    """Prove every stage of a store unchanged, and stamp the reference results with today's code.
+    """After a change of code that should change no result: make some runs of every stage (kind of
+    run) again, and where they are equal byte for byte, write the fingerprint of today's code beside
+    the reference values (the committed results) that rest on them.
 
     `results/stamps.jsonl` gets a line: the day, how many runs of each stage were computed again, the
     outcome of each, and how many values were stamped.
@@ -244,7 +253,7 @@ def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=pr
     store : Store
         Store of runs.
     recorded : DataFrame
-        What `record` gave before the change of the code.
+        The fingerprint of the code behind each value before the change, as `record` gave it then.
     runs : int
         How many runs of each stage to compute again and compare byte for byte.
     tell : callable

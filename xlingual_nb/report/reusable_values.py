@@ -53,17 +53,18 @@ def _digest(content) -> str:
 
 
 def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
-    """Fingerprint of all that makes the number of each table entry today, as twelve characters.
+    """Fingerprint (twelve characters of a hash) of all code and settings that make the number of
+    each table entry today: a number that was written with the same fingerprint can be reused.
 
-    A number can be reused while its fingerprint is the same. It covers the specs of the entry's
-    runs, the code of their stages and of the stages of all runs that these read, and how the number
-    is read off them. Data are covered by run ids: that of the first run stands beside the
-    fingerprint in `seeds.csv`, those of further runs are part of it.
+    It covers the specs (settings) of the entry's runs, the code of their stages (such as
+    pretraining) and of the stages of all runs that these read, and how the number is read off them.
+    Data are covered by run ids: that of the first run stands beside the fingerprint in `seeds.csv`,
+    those of further runs are part of it.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        Numbers of tables for one seed each, with the `runs` that it is read from and its `metric`.
 
     Returns
     -------
@@ -83,16 +84,19 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
     @cache
     def run_digest(run):
         """Digest of a run's spec, of the code that makes it, and of the reader of its values."""
-        stages = {spec.stage: stage_digests[spec.stage] for spec in ancestors_by_id([run]).values()}
+        runs_behind = ancestors_by_id([run]).values()  # with the run itself
+        stages = {spec.stage: stage_digests[spec.stage] for spec in runs_behind}
         reader = function_digest(stage_of(run).values)
         return _digest([plain_value(run, with_defaults=True), stages, reader])
 
     def entry_digest(entry):
-        """Fingerprint of one table entry."""
-        # a metric is the name of one, or a function of the run's output
-        metric = function_digest(entry.metric) if callable(entry.metric) else entry.metric
+        """Digest of all that makes the number of a table entry: its runs, its metric and so on."""
+        metric = entry.metric  # a name such as `accuracy es|es`, or a function of all metrics
+        if callable(metric):
+            metric = function_digest(metric)
         runs = [run_digest(run) for run in entry.runs]
         content = [runs, metric, entry.minus, entry.unit, entry.amount, entry.step]
+        # a run's id covers its data; that of the first run stands beside the fingerprint
         further_ids = [run_id(run) for run in entry.runs[1:]]
         if further_ids:
             content.append(further_ids)
@@ -110,21 +114,22 @@ VALUE_COLUMNS = [*tables.OBSERVED, "step", "made"]
 
 
 def all_reference_values(reference: ReferenceResults, corpus: str) -> pd.DataFrame:
-    """Reference values by seed at a scale on a corpus, of all notebooks, if the code that made them
-    is recorded.
+    """Reference values by seed (the committed ones) of all notebooks on a corpus, as far as it is
+    recorded which code made them.
 
     Parameters
     ----------
     reference : ReferenceResults
-        Reference results (committed tables) of a notebook at a scale.
+        Reference results (committed ones) of one notebook at one study size (`scale`).
     corpus : str
         Name of the corpus, such as `bible`.
 
     Returns
     -------
     pd.DataFrame
-        Columns `VALUE_COLUMNS`, the notebook's own values first: of equal ones that several
-        notebooks have, callers take the first.
+        Columns `VALUE_COLUMNS`, among them `value` and `made`, the fingerprint of the code. The
+        notebook's own values come first: of equal ones of several notebooks, callers take the
+        first.
     """
     own_file = reference.file("seeds")
     all_files = (reference.root / "results" / reference.scale).glob("*/seeds.csv")
@@ -137,37 +142,37 @@ def all_reference_values(reference: ReferenceResults, corpus: str) -> pd.DataFra
 
 
 def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFrame:
-    """Values of table entries that are a difference of two metrics of a run, computed from reference
-    values of both.
+    """Numbers that are a difference of two metrics of a run, such as a loss in transfer, computed
+    from reference values of both metrics, so that the run need not be there.
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries. One with `minus` is the metric `metric` less the metric `minus`; others are
-        passed over.
+        Numbers of tables for one seed each. One with `minus` is its `metric` (`accuracy en|en`)
+        less the metric `minus` (`accuracy es|es`) of the same run; those without are passed over.
     numbers : pd.DataFrame
-        Reference values, with the columns `made` (fingerprint of the code), `run_id` and `value`.
+        Reference values: `made`, the fingerprint of the code behind each, `run_id` and `value`.
 
     Returns
     -------
     pd.DataFrame
-        Columns `made`, `run_id` and `value`; only entries both of whose numbers are there.
+        Columns `made`, `run_id` and `value`; only differences both of whose metrics are there.
     """
     cells = [entry for entry in cells if entry.minus]
     if not cells:
         return numbers[:0]
 
-    # A value is found by its fingerprint and run, whatever table it was written into.
+    # a value is found by fingerprint and run, whatever table it was written into
     recorded = numbers.set_index(NUMBER_KEYS).value
     runs = [address(entry)[-1] for entry in cells]  # an address ends in the id of the run
 
-    def values_of(entries):
-        """Recorded values of these entries; NaN where there is none."""
+    def recorded_values(entries):
+        """Recorded values of these entries of the same runs; NaN where there is none."""
         return recorded.reindex(zip(code_fingerprints(entries), runs)).to_numpy()
 
-    # the same entries with only the one metric, and only the other
-    minuends = values_of([replace(entry, minus="") for entry in cells])
-    subtrahends = values_of([replace(entry, metric=entry.minus, minus="") for entry in cells])
+    # the entry that only the one metric would be, and that of only the other
+    minuends = recorded_values([replace(entry, minus="") for entry in cells])
+    subtrahends = recorded_values([replace(entry, metric=entry.minus, minus="") for entry in cells])
     made = code_fingerprints(cells)
     return pd.DataFrame(dict(made=made, run_id=runs, value=minuends - subtrahends)).dropna()
 
@@ -175,15 +180,15 @@ def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFr
 def matching_reference_values(
     cells: Iterable[TableEntry], reference: ReferenceResults, corpus: str
 ) -> pd.DataFrame:
-    """Reference values that can be reused: those of table entries whose runs, code and data are as
-    they are today (`code_fingerprints`).
+    """Reference values that can be reused for some numbers: those that today's code and data would
+    give again (`code_fingerprints`).
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        The numbers: table, row, column and seed, with the runs and the metric of each.
     reference : ReferenceResults
-        Reference results (committed tables) of a notebook at a scale.
+        Reference results (committed ones) of a notebook at one study size (`scale`).
     corpus : str
         Name of the corpus, such as `bible`.
 
@@ -199,16 +204,18 @@ def matching_reference_values(
     wanted = pd.DataFrame([address(entry) for entry in cells], columns=ADDRESS_COLUMNS)
     wanted = wanted.assign(made=code_fingerprints(cells), corpus=corpus)
 
-    # matched by fingerprint and run id: labels may have changed since
+    # values are matched by fingerprint and run id: a label of a row may have changed since
     numbers = all_reference_values(reference, corpus).drop_duplicates(NUMBER_KEYS)
     numbers = numbers[[*NUMBER_KEYS, "value", "step"]]
+    # a difference of two metrics need not have been written: it follows from both
     numbers = pd.concat([differences(cells, numbers), numbers]).drop_duplicates(NUMBER_KEYS)
     return wanted.merge(numbers, on=NUMBER_KEYS)[VALUE_COLUMNS]
 
 
 def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str) -> pd.DataFrame:
-    """The reference values that need not be made again (`matching_reference_values`); without rows
-    unless the results are to replace the reference results (`keep`).
+    """The reference values (committed ones) that a notebook need not make again, since today's code
+    and data would give the same; none unless its results are to replace the reference results
+    (`keep`).
 
     Parameters
     ----------
@@ -251,8 +258,8 @@ def unchanged_entries(reference: ReferenceResults, corpus: str) -> list[TableEnt
 
 
 def with_kept(cells: list[TableEntry], at: OutputFolders, corpus: str) -> list[TableEntry]:
-    """Table entries of a study and, if it is to replace the reference results (`keep`), the
-    reference entries that stay as they are.
+    """The numbers (table entries) that a study asks for and, if it is to replace the reference
+    results (`at.keep`), those of their other numbers that are still valid, which then stay.
 
     Parameters
     ----------
@@ -294,7 +301,7 @@ def check_keep(source: Path, values: dict) -> None:
         If it has other languages, texts or readings (ways to read a recipe that a paper leaves
         open) than the reference study, or would leave fewer rows or seeds.
     """
-    # parameters with which the study is another one
+    # a study with other languages, texts and so on is another one
     defaults = default_values(source)
     notebook = source.stem
     changed = [name for name in USER_PARAMETERS if values.get(name) != defaults.get(name)]
@@ -302,7 +309,7 @@ def check_keep(source: Path, values: dict) -> None:
         setting = f"{changed[0]}={values[changed[0]]!r}"
         raise InputError(f"{notebook}: {setting} is no part of the kept study: leave out --keep")
 
-    # what is run now, and what stays as it is, must have all that there was
+    # what is run now, with what stays as it is, must have all rows and seeds that there were
     cells = cells_of(notebook, **values)
     reference = kept_study(notebook, scale=values["scale"])
     corpus = corpus_of(cells, values)
@@ -328,33 +335,34 @@ def missing_entries(cells: list[TableEntry], reusable: pd.DataFrame) -> list[Tab
 
 
 def consistent_values(cells: list[TableEntry], reusable: pd.DataFrame, store) -> pd.DataFrame:
-    """The reusable values, without those of runs that were made again in the store.
+    """The reusable values, without those of runs that were made again.
 
-    A run is made again where one of its numbers has no reusable value. Its other numbers are then
-    read from the store too, so that all numbers of one run are from the same making.
+    If one of a run's numbers has no reusable value, the run is made again in the store, and that
+    number read off it. The run's other numbers are then read off it too, so that all numbers of one
+    run are from the same execution.
 
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        The numbers that a study asks for: row, column and seed, each with its runs.
     reusable : pd.DataFrame
-        Reference values that need not be made again (`reusable_values`).
+        Reference values of some of them that need not be made again (`reusable_values`).
     store : Store
         Store of runs.
     """
-    # runs that are in the store though one of their numbers has no reusable value
+    # runs that the store has since some of their numbers had no reusable value
     made_again = set()
     for entry in missing_entries(cells, reusable):
-        if is_complete(entry, store):
+        if is_complete(entry, store):  # all of its runs are finished
             made_again.update(entry.runs)
 
-    # all numbers of these runs that the store has
+    # the other numbers that can be read off these runs
     replaced = set()
     for entry in cells:
         if made_again & set(entry.runs) and is_complete(entry, store):
             replaced.add(address(entry))
-    is_kept = [value_address not in replaced for value_address in addresses(reusable)]
-    return reusable[is_kept]
+    is_reused = [value_address not in replaced for value_address in addresses(reusable)]
+    return reusable[is_reused]
 
 
 # in place of the fingerprint of a value whose run was made by earlier code
@@ -364,38 +372,40 @@ STALE_CODE = "not known: its run was stale when it was read"
 def collect_values(
     cells: list[TableEntry], reusable: pd.DataFrame, store, corpus: str
 ) -> pd.DataFrame:
-    """Values by seed of table entries: reusable reference values, and the others read off the
-    store's runs.
+    """The values by seed of a study's numbers: reference values that are still valid, and the
+    others read off the runs of a store.
 
     Parameters
     ----------
     cells : list[TableEntry]
-        Table entries: row, column and seed, with the runs and the metric of each.
+        The numbers: row, column and seed, each with the runs and the metric that it is read from.
     reusable : pd.DataFrame
         Reference values that need not be made again (`reusable_values`).
     store : Store
-        Store of runs.
+        Store of runs; numbers whose runs it lacks are left out.
     corpus : str
         Name of the corpus, such as `bible`.
 
     Returns
     -------
     pd.DataFrame
-        Values by seed with the fingerprint of the code (`made`); `STALE_CODE` where a run is stale.
+        A row per value, with `made`, the fingerprint of the code that made it; `STALE_CODE` in its
+        place where a run is stale, made by earlier code.
     """
     reusable = consistent_values(cells, reusable, store)
     missing = missing_entries(cells, reusable)
     new = observe(missing, store, corpus)
 
-    # fingerprints of the new values
+    # today's fingerprint is that of a new value only if its runs were made by today's code
     observed = select_observed(missing, new)
     view = StoreView(store, code_behind(unique_runs(observed)))
     fingerprints = {}
     with one_look():  # each file of data is read once
         for entry, fingerprint in zip(observed, code_fingerprints(observed)):
-            is_fresh = all(view.state(run) == "found" for run in entry.runs)
-            fingerprints[address(entry)] = fingerprint if is_fresh else STALE_CODE
+            is_up_to_date = all(view.state(run) == "found" for run in entry.runs)
+            fingerprints[address(entry)] = fingerprint if is_up_to_date else STALE_CODE
     new = new.assign(made=[fingerprints[value_address] for value_address in addresses(new)])
 
+    # without an empty frame, whose columns have no types
     frames = [frame for frame in (reusable, new) if len(frame)]
     return pd.concat(frames or [new], ignore_index=True)

@@ -143,15 +143,16 @@ def print_runs(runs: list[dict]) -> None:
 
 
 def fact_lines(name: str, value) -> list[str]:
-    """A fact of a result's provenance as lines: its name, and its parts each on a line of its own.
+    """Lines that a terminal shows of one fact of a result's provenance.
 
     Parameters
     ----------
     name : str
-        Such as `data`, `cited` or `what`.
+        Name of the fact, such as `what`, `cited` or `data`.
     value : dict, list or str
-        Text, a list of texts, or {name: digest}, of which twelve characters are shown; of `spec`
-        a dict of all settings, which stays one line.
+        A text (shown beside the name), a list of texts (a line each beneath it), or a dict of
+        digests of data, {"dictionary en-es.txt": "241df7b6..."} (likewise, cut to twelve
+        characters). The fact `spec`, all settings of a run, is shown as JSON on one line.
     """
     if name == "spec":
         return [f"spec {json.dumps(value, ensure_ascii=False)}"]

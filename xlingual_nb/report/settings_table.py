@@ -67,18 +67,19 @@ def setting_name(key: str) -> str:
 
 # %% ../../nbs/lib/8130_settings_table.ipynb #8130ab06
 def settings_of(record) -> dict | None:
-    """Settings of a record by name, to be shown in a table: `{"layers": 3, "width": 64}`.
+    """The settings of a record by name, `{"layers": 3, "hidden": 64}`, to be shown in a table.
 
     Parameters
     ----------
     record : object
-        A dataclass, a named tuple, a dict, or a tuple of pairs of a name and a value.
+        A dataclass, a named tuple, a dict, or a tuple of pairs of a name and a value; or a plain
+        value, such as a number.
 
     Returns
     -------
     dict or None
-        None where `record` is a plain value, such as a number. Of a dataclass, without fields that
-        are switched off (0, None, False, empty) and are so by default: there is nothing to report.
+        None of a plain value. Of a dataclass without fields that are off (0, None, False, empty)
+        and are so by default: there is nothing to report.
     """
     if isinstance(record, dict):
         return record
@@ -92,8 +93,9 @@ def settings_of(record) -> dict | None:
             is_off = not field.default and value == field.default
             if not is_off:
                 values[field.name] = value
+        # the length of a training is given in steps or in epochs: not "epochs 0" beside steps
         if values.get("steps") and values.get("epochs") == 0:
-            del values["epochs"]  # training is as long as its steps say
+            del values["epochs"]
         return values
 
     if isinstance(record, tuple) and record:

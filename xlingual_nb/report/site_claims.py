@@ -17,6 +17,7 @@ from ..papers import published
 from ..papers.published import Claim
 from . import tables, verdicts
 from .answers import PAPERS
+from .claim_tests import compared_rows
 from .confirmation_outcomes import confirmation_scores
 from .labels import column_name, row_name
 from .placebo import worst_rates
@@ -81,14 +82,14 @@ CLAIM_TABLE_TITLES = (
 
 
 def claim_row(claim: Claim, row=None, unit: str = "score", up: str = "") -> str:
-    """A row of the HTML table of claims: a claim and its verdict on one corpus.
+    """A row (`<tr>`) of the HTML table of claims: a claim of a paper and its verdict on one corpus.
 
     Parameters
     ----------
     claim : Claim
-        A claim of a paper, with its statistical tests.
+        The claim: its id, its sentence (`says`), its `paper`, and `whose` it is.
     row : named tuple, optional
-        Row of the verdict table; `None` where the claim was tested on no corpus.
+        Row of the verdict table; None where the claim was tested on no corpus.
     unit : str, default "score"
         Unit of its effect (`verdict_text.UNITS`).
     up : str, optional
@@ -114,8 +115,9 @@ def claim_row(claim: Claim, row=None, unit: str = "score", up: str = "") -> str:
         n = 0 if pd.isna(row.n_seeds) else int(row.n_seeds)
         published_text = with_unit(row.published, unit)
 
-    # `site.js` filters rows by the attributes `data-paper` and so on, and sorts by `data-value`
-    paper = PAPERS[claim.paper][0]
+    # a script of the page filters rows by the attributes `data-paper` and so on, and sorts them by
+    # `data-value`; style sheets show `data-label` beside a cell on narrow screens
+    paper = PAPERS[claim.paper][0]  # its authors
     filters = dict(paper=paper, corpus=corpus, verdict=verdict, whose=OWNER_TEXTS[claim.whose])
     attributes = " ".join(f'data-{name}="{escape(value)}"' for name, value in filters.items())
     head = f"{link(f'{up}{claim.id}.html', claim.id)} <span>{inline(claim.says)}</span>"
@@ -324,33 +326,32 @@ def claims_page(study: Study) -> str:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000f
 def values_behind(claim: Claim, study: Study) -> str:
-    """The values that the tests of a claim compare, ours beside the published, as an HTML table.
+    """The values that the tests of a claim compare, ours beside the published, as an HTML table;
+    without those of baselines.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper, with its statistical tests.
     study : Study
-        Verdicts, tables and figures of a study, read from its folder.
+        Result tables of our study, among others.
 
     Returns
     -------
     str
-        Each of our values links to its runs; empty where none was run.
+        A row per value, corpus and study size; our value links to its runs. Empty where none was
+        run.
     """
     # (paper, table, row, column) of all values, each once, in the order of the tests
     compared = []
     for test in claim.tests:
-        # a test compares rows `plus` with rows `minus`, which may be "floor", for baselines
-        minus = test.minus if isinstance(test.minus, tuple) else ()
         for column in (test.column, test.minus_column or test.column):
-            for row in (*test.plus, *minus):
+            for row in compared_rows(test):
                 compared.append((claim.paper, test.table, row, column))
-    compared = list(dict.fromkeys(compared))
 
     html_rows = []
-    for labels in compared:
-        # a number on each corpus and scale, in a line of a result table
+    for labels in dict.fromkeys(compared):
+        # a line of a result table for each corpus and study size
         for table, line, row in study.lines_of.get(labels, []):
             place = place_name(row.corpus, table.scale)
             names = [row_name(row.row), column_name(row.column), place]
@@ -366,21 +367,22 @@ def values_behind(claim: Claim, study: Study) -> str:
 
 
 def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
-    """An HTML table of the verdicts on a claim on exploratory seeds and on fresh ones, that nobody
-    has looked at, a row per corpus; empty for a claim that no plan names.
+    """An HTML table of the verdicts on a claim on the seeds that its test was developed with
+    (exploratory) and on fresh ones, that nobody had looked at: a row per corpus.
 
     Parameters
     ----------
     claim : Claim
         A claim of a paper, with its statistical tests.
     compared : pd.DataFrame
-        Verdicts on both (`confirmation_outcomes.compared_verdicts`), a row per claim and corpus:
-        the verdicts `exploratory` and `confirmed`, the latter empty until fresh seeds are run;
-        their planned number `n` with its `power`, or `why` none are planned.
+        A row per claim and corpus: the verdicts `exploratory` and `confirmed`, which is empty until
+        fresh seeds are run (then `outcome` says so); their planned number `n` with its `power`, or
+        `why` none are planned.
 
     Returns
     -------
     str
+        Empty for a claim that no plan names.
     """
     rows = []
     for row in compared[compared.claim == claim.id].itertuples():

@@ -249,10 +249,10 @@ class Study:
 
     @cached_property
     def lines_of(self) -> dict[tuple[str, str, str, str], list]:
-        """All numbers that are not of a training curve: {(paper, table, row, column): [(result
-        table, line, row)]}.
+        """All numbers that are not of a training curve, with the lines of files that they stand in:
+        {(paper, table, row, column): [(result table, number of the line, its fields), ...]}.
 
-        There is one number a corpus and scale; `line` is that of the result table's file.
+        A cell of a paper's table has a number on each corpus and study size.
         """
         lines = defaultdict(list)
         for result_table in self.tables:
@@ -292,11 +292,12 @@ class Study:
 
     @cached_property
     def seeds_of(self) -> dict[tuple, list]:
-        """Values by seed of each number: {(scale, notebook, paper, table, row, column, corpus,
-        step): [[seed, value, run]]}, with step None of what is not a training curve.
+        """The values by seed behind each number of the result tables, which is their mean.
+
+        {(scale, notebook, paper, table, row, column, corpus, step): [[seed, value, run], ...]}, in
+        the order of the seeds; `step` is None but for points of training curves.
         """
         values_of = defaultdict(list)
-        # by seed, so that each number's values are too
         by_seed = self.seeds.astype(object).sort_values("seed", kind="stable")
         for v in by_seed.itertuples(index=False):
             labels = [getattr(v, name) for name in CELL_LABELS]
@@ -461,15 +462,15 @@ def items(root: Path) -> list[Item]:
         return []
     template = tomllib.loads(path.read_text(encoding="utf-8"))
 
-    # {("D", "F4"): "07_laboratory"}, from what the entry of a notebook says in words:
-    # `reproduces = "D Tables 1, 2, Figures 4 to 6"`
+    # Which notebook re-runs what, {("D", "F4"): "07_laboratory"}: the entry of a notebook says it
+    # in words, `reproduces = "D Tables 1, 2, Figures 4 to 6"`.
     notebook_of_item = {}
     for entry in template["notebook"]:
         for letter, name in reproduced_items(entry["reproduces"]):
             notebook_of_item[letter, name] = entry["name"]
 
-    # `coverage` has, by the letter of a paper, `T1 = "01_overlap/table1"`: the notebook and result
-    # table that reproduce its Table 1; empty where there is no result table
+    # `coverage` lists all items by paper, {"K": {"T1": "01_overlap/table1", "F1": ""}}: the
+    # notebook and our result table, empty where we only draw a picture
     published_items = []
     for letter, our_tables in template["coverage"].items():
         for name, our_table in our_tables.items():
@@ -481,15 +482,15 @@ def items(root: Path) -> list[Item]:
 
 
 def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
-    """Our figures of a published table or figure: those named after it or, where there are none,
-    those about the claims (sentences of a paper, with tests) that are tested on its table.
+    """Our figures that belong to a published table or figure: those named after it or, where there
+    are none, those about claims (sentences of a paper, with tests) that are tested on its table.
 
     Parameters
     ----------
     item : Item
         A published table or figure, with the notebook that re-runs it.
     figures : list[FigureNote]
-        Figures of the study, each with the ids of the claims that it is about.
+        Our figures; the file name has the notebook and the `stem`, what it shows (`table1`).
 
     Returns
     -------

@@ -58,26 +58,26 @@ def module_page(module: str) -> str:
 
 
 def site_target(root: Path, page: str, target: str) -> str:
-    """Where a link between two files of the repository leads on the site.
+    """Where a link from one file of the repository to another leads on the documentation site.
 
     Parameters
     ----------
     root : Path
         The repository.
     page : str
-        The file with the link, from the root, such as `docs/start.md`.
+        The file with the link, from the root, such as `docs/start.md`; its page has the same path.
     target : str
         The link, relative to that file: `../nbs/lib/8050_verdicts.ipynb`.
 
     Returns
     -------
     str
-        The link's target on the site, relative to the page: `../api/modules/report.verdicts.rst`;
-        empty where the linked file has no page.
+        The page to link to, relative to the file's own: `../api/modules/report.verdicts.rst`. Empty
+        where the linked file has no page.
     """
     # the file that is linked, from the repository's root
     file = normpath(join(dirname(page), target))
-    library = library_pages(root / "nbs/lib")
+    library = library_pages(root / "nbs/lib")  # {module: name of the notebook that it is from}
     module_of_notebook = {f"nbs/lib/{name}": module for module, name in library.items()}
     finished = re.fullmatch(r"docs/(\w+/index\.html)", file)
 
@@ -86,7 +86,7 @@ def site_target(root: Path, page: str, target: str) -> str:
         destination = GENERATED_PAGES[file]
     elif finished and (root / file).is_file():  # an HTML page that the site takes as it is
         destination = finished[1]
-    elif file in module_of_notebook and file != MICROWORLD:  # a notebook of the library
+    elif file in module_of_notebook and file != MICROWORLD:  # in its place the page of its module
         destination = module_page(module_of_notebook[file])
     elif is_page(root, file):  # an experiment or a page of docs/
         destination = file
@@ -96,23 +96,24 @@ def site_target(root: Path, page: str, target: str) -> str:
 
 
 def is_page(root: Path, file: str) -> bool:
-    """Whether a file of the repository is a page or a picture of the site.
+    """Whether a file of the repository is on the documentation site under its own path, as a page
+    or a picture.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     file : str
-        Path of the file, from the root.
+        Path of the file, from the root, such as `docs/start.md` or `nbs/01_overlap.ipynb`.
 
     Returns
     -------
     bool
     """
-    # the one notebook of the library that is a page of its own: it draws the microworld
+    # `MICROWORLD` is the one notebook of the library's code that is a page: it draws what it makes
     if file in doc_files(root) or file == MICROWORLD:
         return True
-    is_notebook = re.fullmatch(r"nbs/\d\w+\.ipynb", file)  # of an experiment: nbs/01_overlap.ipynb
+    is_notebook = re.fullmatch(r"nbs/\d\w+\.ipynb", file)  # of an experiment
     is_figure = re.fullmatch(r"figures/.+\.png", file)
     return bool(is_notebook or is_figure) and (root / file).is_file()
 
@@ -158,9 +159,10 @@ def claim_pattern(pattern: str) -> re.Pattern:
 def linked_claims(
     text: str, folder: str, pattern: str = r"`({})`", template: str = "[`{name}`]({address})"
 ) -> str:
-    """A text in which each name of a claim is a link to the claim's page.
+    """A text in which each id of a claim, such as `K-order`, becomes a link to the claim's page.
 
-    By default `` `K-order` `` becomes ``[`K-order`](claims/K-order)``.
+    By default in markdown: `` `K-order` `` becomes ``[`K-order`](claims/K-order)``. In HTML, the
+    pattern `<td>({})</td>` and a template of the same form link the ids in cells of tables.
 
     Parameters
     ----------
@@ -169,9 +171,10 @@ def linked_claims(
     folder : str
         Way to the folder of the claims' pages, such as `claims`.
     pattern : str, default '`({})`'
-        What is replaced, as a regular expression with `{}` for the name of any claim.
+        What is replaced: a regular expression with `{}` for the id of any claim.
     template : str, default '[`{name}`]({address})'
-        What takes its place, with the name of the claim and the address of its page.
+        What takes its place: a format string with the claim's id as `name`, and its page's
+        `address`.
 
     Returns
     -------
@@ -270,7 +273,7 @@ class NotebookLinks:
         Parameters
         ----------
         outputs : list[dict]
-            Outputs of a cell, as in the notebook's file.
+            Outputs of a cell, as in the notebook's file: {"data": {"text/html": ..., ...}, ...}.
 
         Returns
         -------
@@ -279,9 +282,10 @@ class NotebookLinks:
         linked = []
         for output in outputs:
             data = output.get("data", {})
+            # a figure is two outputs, a small picture and its caption in italics, by which it is
+            # known: the figure in full size takes the place of both
             figure = self.captions.get("".join(data.get("text/markdown", "")))
             if figure:
-                # the figure takes the place of its caption and of the small picture before it
                 if linked and "image/png" in linked[-1].get("data", {}):
                     linked.pop()
                 output = output | {"data": {"text/html": self.figure(figure)}}
@@ -381,9 +385,9 @@ def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLink
         source = "".join(cell["source"])
         tags = cell["metadata"].setdefault("tags", [])
         if cell["cell_type"] == "code":
-            # nbdev's directives are comments: `#| hide`
+            # a directive is a comment such as `#| hide`
             is_hidden = re.search(r"^#\|\s*hide\s*$", source, re.M) or "remove-cell" in tags
-            source = re.sub(r"^#\|.*\n?", "", source, flags=re.M)
+            source = re.sub(r"^#\|.*\n?", "", source, flags=re.M)  # without directives
             if is_hidden or not source.strip():
                 continue
             if "hide-input" not in tags:  # asks the theme to fold the code

@@ -69,12 +69,13 @@ def readme_start(root: Path) -> str:
     if not path.is_file():
         return ""
 
-    # up to the second section, without how to ask for a number's runs: on the site it is a link
+    # all before the second section or, before that, the command that prints a number's runs, which
+    # are a link on the site
     text, _, _ = path.read_text(encoding="utf-8").partition("\n## Two commands")
     text, _, _ = text.partition("\n**Which runs made a number")
     _, _, text = text.partition("\n")  # without the title
     text = re.sub(r"^\[!\[.*\n", "", text, flags=re.M)  # without badges: `[![CI](...`
-    # marks of generated parts: `<!-- begin printed -->`
+    # without the marks of generated parts: `<!-- begin printed -->`
     text = re.sub(r"<!-- (begin|end) .*? -->\n?", "", text)
     text = relinked(text, partial(site_target, root, "README.md"))
     return linked_claims(text, "claims", template="[`{name}`]({address}.md)")
@@ -359,8 +360,7 @@ def api_pages() -> dict[str, str]:
     """The pages of the API in reStructuredText, by file name: a page for each function or class, a
     page for each module, and their table of contents.
     """
-    # {function or class: the others of its subject}, to which its page links
-    related = {}
+    related = {}  # {function or class: the others of its subject}, to which its page links
     for names in api_groups().values():
         for name in names:
             related[name] = [other for other in names if other != name]
@@ -516,7 +516,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
         return ""
     both = both.fillna({"reference_verdict": verdicts.NOT_TESTED})
     both = both.assign(is_same=both.verdict == both.reference_verdict)
-    both = both.sort_values("is_same", kind="stable")  # False first
+    both = both.sort_values("is_same", kind="stable")  # those that differ (False) first
 
     statements = {claim.id: claim.says for claim in published.claims()}
     rows = []

@@ -230,9 +230,9 @@ def item_claims(item: Item, study: Study) -> str:
     str
         HTML, whose title counts the verdicts; empty where there is no claim.
     """
-    # claims on a variant of the table (`table2-released`) count too
     claims = []
     for claim in published.claims(item.paper):
+        # the name in print is without a variant: `table2` of `table2-released`
         tested_tables = {published.in_print(test.table) for test in claim.tests}
         if item.table and item.table in tested_tables:
             claims.append(claim)

@@ -58,20 +58,21 @@ def citations(study: Study) -> dict[str, list[str]]:
 
 
 def run_scripts(study: Study) -> dict[str, str]:
-    """Scripts with the specs (stage and settings) of all runs of the index, by file name.
+    """Scripts with the specs (stage and settings) of all runs behind the results, for the page that
+    shows a run by its id: one for all runs whose ids begin alike, so that it loads only a small
+    one.
 
     Parameters
     ----------
     study : Study
-        Verdicts, tables and figures of a study, read from its folder.
+        Results of a study, with the index of the specs of its runs.
 
     Returns
     -------
     dict[str, str]
+        JavaScript by file name, such as `runs/02.js` for the run 029728cc7638.
     """
-    cited = citations(study)
-    # {first letters of a run id: {short id: entry}}, a script each: to show a run, the page loads
-    # only the script of its first letters
+    cited = citations(study)  # {short id: rows of result tables that are from the run}
     by_prefix = defaultdict(dict)
     for short, entry in study.index.entries.items():
         by_prefix[short[:PREFIX_LENGTH]][short] = entry | {"cited": cited.get(short, [])}
@@ -101,19 +102,18 @@ def number_title(row) -> str:
 
 
 def number_scripts(study: Study) -> dict[str, str]:
-    """Scripts with the values by seed and runs behind each result table's numbers, by file name.
-
-    The page `runs.html` loads the script of a table when a number of it is followed.
+    """Scripts with the values by seed, and their runs, behind each number of the result tables: one
+    per table, which the page `runs.html` loads when a reader follows the link of a number.
 
     Parameters
     ----------
     study : Study
-        Verdicts, tables and figures of a study, read from its folder.
+        Result tables of a study and their values by seed.
 
     Returns
     -------
     dict[str, str]
-        JavaScript that hands JSON to the page.
+        JavaScript by file name, such as `runs/laptop-01_overlap-table1.js`.
     """
     scripts = {}
     for table in study.tables:

@@ -234,7 +234,7 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     """
     frame = table.frame[table.frame.paper == paper] if paper else table.frame
     keys = ["paper", "table", "corpus"]
-    # the groups below come in the order of their first rows
+    # sorted by how many values of its part are published: parts then follow in that order
     n_published = frame.groupby(keys, sort=False).published.transform("count")
     frame = frame.assign(_n_published=n_published)
     frame = frame.sort_values("_n_published", ascending=False, kind="stable")

@@ -72,13 +72,13 @@ def comparison_in_words(test: Comparison) -> str:
     Parameters
     ----------
     test : Comparison
-        A test of a claim: `plus` and `minus` are the rows of a table that it compares, `column` and
-        `minus_column` their columns. `minus` may name a baseline in place of rows.
+        A test of a claim: its rows `plus` are compared with its rows `minus`, or with their
+        baselines if that is the word "floor"; in one `column`, or the latter in a column of their
+        own (`minus_column`).
     """
     column = column_name(test.column)
     plus = listed_rows(test.plus)
     other_column = column_name(test.minus_column or "")
-    # "floor" in place of rows: the baselines of the rows `plus`
     minus = "baseline" if test.minus == "floor" else listed_rows(test.minus)
 
     if test.compare == "correlation":
@@ -86,7 +86,7 @@ def comparison_in_words(test: Comparison) -> str:
     if test.compare == "ratio":
         return f"{column} of {plus} divided by that of {minus}"
 
-    # a difference: of two columns, of two groups of rows, of both, or a value itself
+    # a difference of two columns, of two groups of rows, or of both; or, without either, a value
     factor = f"{test.factor:g} times " if test.factor != 1 else ""
     text = f"{column} of {plus}"
     if test.minus_column and test.minus:
@@ -111,7 +111,7 @@ def describe_test(test: Comparison) -> str:
         "below": f"lies below {signed(test.margin)}",
         "within": f"lies within ±{signed(test.margin)}",
     }
-    # a net test takes from each row what its own baseline reaches
+    # of each row only what is above its own baseline is compared
     net = ", each row above its baseline," if test.net else ""
     return f"{table_title(test.table)}: {comparison_in_words(test)}{net} {bounds[test.test]}"
 

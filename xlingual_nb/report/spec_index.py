@@ -53,31 +53,32 @@ def json_text(value) -> str:
 
 
 def index_entry(spec) -> dict:
-    """The entry of a run in the index: its spec, with the runs that it reads by their short ids.
+    """The entry of a run in the index: its spec (all settings), in which the spec of each run that
+    it reads, such as the pretraining of a fine-tuning, is replaced by that run's short id.
 
     Parameters
     ----------
     spec : Spec
-        Config of the run.
+        Settings of the run; a field may be the spec of a run that it reads.
 
     Returns
     -------
     dict
-        `spec`, such as `{"is": stage, "seed": 0, "model": {"run": "029728cc7638"}}`, in which a run
-        that is read is replaced by its short id; and `data`, {name: digest} of the files that the
-        run reads itself, if any.
+        `spec`, such as `{"is": "nli", "checkpoint": {"run": "58aad94f1f83"}, ...}`, where `is`
+        names the stage (kind of run); and `data`, {name: digest} of the files that the run reads
+        itself, if any.
     """
     inputs = parents(spec)  # specs of the runs that it reads
     short_id_of_text = {canonical(parent): run_id(parent)[:SHORT] for parent in inputs}
     stages = {parent.stage for parent in inputs}
 
     def with_ids(value):
-        """A part of the spec, with the specs of runs in it replaced by their ids."""
+        """A part of the spec as plain values, with ids in place of the specs of runs."""
         if isinstance(value, list):
             return [with_ids(member) for member in value]
         if not isinstance(value, dict):
             return value
-        # `is` names the class of a part: where that is a stage, the part may be the spec of a run
+        # a run's spec is known by its text; only a part whose `is` is a stage can be one
         if value["is"] in stages:
             short = short_id_of_text.get(json_text(value))
             if short:
@@ -233,9 +234,8 @@ class SpecIndex:
         return {}
 
     def text(self, short: str) -> str:
-        """The complete spec of a run, as the JSON that its id is hashed from.
-
-        The specs of the runs that it reads stand in it in place of their ids.
+        """The complete spec of a run, as the JSON that its id is hashed from: the specs of the runs
+        that it reads stand in place of their ids, and so on.
 
         Parameters
         ----------
@@ -245,15 +245,16 @@ class SpecIndex:
         Returns
         -------
         str
+            JSON without blanks, its names sorted.
         """
 
         def canonical_json(value):
-            """JSON without blanks, names sorted; a run, `{"run": id}`, as its spec."""
+            """A part of the spec as JSON."""
             if isinstance(value, list):
                 return "[" + ",".join(map(canonical_json, value)) + "]"
             if not isinstance(value, dict):
                 return json_text(value)
-            if set(value) == {"run"}:
+            if set(value) == {"run"}:  # a run that is read, {"run": id}
                 return self.text(value["run"])
             members = []
             for name in sorted(value):
@@ -404,8 +405,8 @@ def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
 
 
 def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, object]:
-    """The runs of a notebook's grid (the table entries that it wants today) on a corpus, with as many
-    seeds as its reference results have.
+    """The runs that a notebook would make today on a corpus, for as many seeds as its reference
+    results have.
 
     Parameters
     ----------
@@ -432,31 +433,32 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
 
 
 def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
-    """The index entries of all runs behind the values on fresh seeds, on which verdicts are tested
-    once more (`report.confirmation`).
+    """The entries that the index of specs (the settings of all runs) needs for the runs with fresh
+    seeds, on which verdicts are tested once more, and for all runs that these read.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     earlier : SpecIndex
-        The index as it was: its entries are taken if it has all of these runs; else they come from
-        today's grids.
+        The index as it was: its entries are taken if it has all of these runs; else they are made
+        from the settings of today.
 
     Returns
     -------
     dict
-        {short id: entry}.
+        {short id: entry}, each entry as of `index_entry`.
     """
     runs = set(confirmed_values(root).run_id.str[:SHORT])
-    known = earlier.ancestors(sorted(runs & set(earlier.entries)))
+    known = earlier.ancestors(sorted(runs & set(earlier.entries)))  # and the runs themselves
     if runs <= set(known):
         return {short: earlier.entries[short] for short in known}
 
-    # of the tables that have been run
+    # the numbers of all tables that have been run, each with its runs
     table_entries = []
     for table in confirmatory_tables():
-        if (Path(root) / CONFIRMED / table.file).is_file():
+        was_run = (Path(root) / CONFIRMED / table.file).is_file()
+        if was_run:
             table_entries += table.entries
     return index_entries(unique_runs(table_entries))
 
@@ -464,14 +466,19 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
 def study_entries(
     root: Path, study: tuple[str, str, str], runs: set[str], earlier: SpecIndex, tell=print
 ) -> tuple[dict, dict]:
-    """The index entries behind the reference results of one notebook on one corpus.
+    """The index entries of the runs behind the reference results of a notebook on a corpus, and of
+    all runs that these read.
+
+    A run id is a hash: it does not tell the run's spec (settings). Specs are those of the runs that
+    the notebook would make today; other runs, made with earlier settings, keep the entries that
+    the index has.
 
     Parameters
     ----------
     root : Path
         Root of the repository.
     study : tuple of str
-        Scale, notebook and corpus.
+        Scale, notebook and corpus, such as ("laptop", "01_overlap", "bible").
     runs : set of str
         Short ids of the runs behind its values.
     earlier : SpecIndex
@@ -482,7 +489,7 @@ def study_entries(
     Returns
     -------
     today : dict
-        {short id: entry} of the runs of today's grid, with all that they read.
+        {short id: entry} of runs that would be made today.
     before : dict
         Likewise of the other runs, from the earlier index.
 
@@ -507,7 +514,6 @@ def study_entries(
         f"({without_spec[:1]}): set XLINGUAL_DATA, or make these results again",
     )
 
-    # from today's grid, and the others from the earlier index
     today = index_entries(specs[short] for short in sorted(runs & set(specs)))
     other_runs = earlier.ancestors(sorted(runs - set(specs)))
     before = {short: earlier.entries[short] for short in other_runs}
@@ -515,10 +521,11 @@ def study_entries(
 
 
 def write_index(root: Path, tell=print) -> Path:
-    """Write the index of all runs behind the reference results, values on fresh seeds and figures.
+    """Write the index of the specs (settings) of all runs behind the reference results: tables,
+    figures, and values on fresh seeds.
 
-    Specs come from today's grids; where the data of a grid are missing, or a run belongs to an
-    earlier reading of a paper, from the earlier index.
+    Specs come from the notebooks of today. Where their data are missing, or a run was made with
+    earlier settings, they come from the index as it was.
 
     Parameters
     ----------
@@ -557,13 +564,13 @@ def write_index(root: Path, tell=print) -> Path:
 
 # %% ../../nbs/lib/8150_spec_index.ipynb #800f7d09
 def restored_spec(index: SpecIndex, short: str):
-    """The spec of a run of the index as an object, so that the run can be made again
-    (`runs.engine.run`).
+    """The spec (settings) of a run of the index, as an object of its class, with which the run can
+    be made again.
 
     Parameters
     ----------
     index : SpecIndex
-        Specs of all runs behind the reference results.
+        Specs of all runs behind the reference results, as JSON.
     short : str
         Short id of the run.
 
@@ -576,7 +583,8 @@ def restored_spec(index: SpecIndex, short: str):
     InputError
         If the spec does not fit today's code, or the data here have other digests.
     """
-    # importing a module declares its stages, each with the class of its specs: import them all
+    # The JSON names a class by its stage (kind of run). Stages are declared when their module is
+    # imported: import them all.
     package = import_module("xlingual_nb.experiments")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")

@@ -78,8 +78,8 @@ def specs_with_text(path: Path, values: dict) -> list:
 
 
 def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
-    """The specs of the runs of a notebook or, if a text is missing, of those of its tables whose
-    texts are here.
+    """The specs (settings) of all runs of a notebook or, if a text that some of its tables need is
+    not here, of each table by itself whose texts are.
 
     Parameters
     ----------
@@ -91,25 +91,27 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
     Returns
     -------
     planned : list of (dict, list)
-        Parameters and specs: of the whole notebook or, where it lacks a text, of each table.
+        Parameters and specs of the whole notebook, `[(values, specs)]`, or of each table.
     reasons : dict
-        {notebook or table: why it cannot be planned}.
+        {notebook or table: why it cannot be planned}, such as {"01_overlap, table2": "..."}.
     """
     try:
         return [(values, specs_with_text(path, values))], {}
     except InputError as error:
-        reasons = {path.stem: str(error)}
+        whole_reason = {path.stem: str(error)}
 
-    # a notebook of several tables or figures has the parameter `only`: `1` runs table 1 alone
+    # `01_overlap` is the notebook of the module `experiments.overlap`, which names its tables or
+    # figures if there are several; the parameter `only` then runs one alone: `1` is table 1
     module = import_module(f"xlingual_nb.experiments.{path.stem[3:]}")
     names = getattr(module, "FIGURES", None) or getattr(module, "TABLES", ())
     if values.get("only") != "all" or not names:
-        return [], reasons
+        return [], whole_reason
 
     planned = []
     reasons = {}
     for name in names:
-        table_values = values | {"only": name.removeprefix("table").removeprefix("figure")}
+        number = name.removeprefix("table").removeprefix("figure")
+        table_values = values | {"only": number}
         try:
             planned.append((table_values, specs_with_text(path, table_values)))
         except InputError as error:
@@ -118,24 +120,26 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
 
 
 def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, str]:
-    """Specs of the runs that some notebooks want, and which of them each of their table rows needs.
+    """The specs (settings) of the runs that some notebooks need, and which of them each row of
+    their tables needs.
 
     Parameters
     ----------
     names : list of str
         Numbers, names or paths of notebooks.
     scale : str
-        Name of the scale, such as `laptop`.
+        Size of the study, such as `laptop`.
     settings : dict
-        Parameters of the notebooks, as text.
+        Further parameters of the notebooks, as text: {"seeds": "3"}.
 
     Returns
     -------
     specs : list of Spec
+        Each once, though several rows may need it.
     rows : dict
-        {(notebook, paper, table, row): run ids}.
+        {(notebook, paper, table, row): ids of the runs that its numbers are read from}.
     not_planned : dict
-        {notebook or table: why it cannot be planned}.
+        {notebook or table: why it cannot be planned}: most often a text is not here.
     store : str
         Folder of the store that the notebooks' parameters name; empty for the default.
 
@@ -152,11 +156,11 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
         path = resolve(name)
         values = values_of(path, {"scale": scale, **settings})
         store = values.get("store", "")
-        planned, reasons = planned_parts(path, values)
+        planned, reasons = planned_parts(path, values)  # the whole notebook, or table by table
         not_planned |= reasons
         for part_values, part_specs in planned:
             specs += part_specs
-            for entry in cells_of(path.stem, **part_values):
+            for entry in cells_of(path.stem, **part_values):  # an entry per number and seed
                 label = (path.stem, entry.paper, entry.table, entry.row)
                 rows.setdefault(label, set()).update(map(run_id, entry.runs))
 
@@ -183,32 +187,38 @@ def costliest_rows(costs: pd.Series, machine) -> pd.DataFrame:
     DataFrame
         Columns `notebook`, `paper`, `table`, `row`, hours on the machine, and `share` of all FLOPs.
     """
-    highest = costs[costs > costs.sum() / 1000][:MAX_NAMED_ROWS]
+    total = costs.sum()
+    highest = costs[costs > total / 1000][:MAX_NAMED_ROWS]
     rows = pd.DataFrame(list(highest.index), columns=ROW_LABELS)
-    rows[f"hours {machine.name}"] = highest.values / (machine.speed * 3600)
-    rows["share"] = highest.values / max(costs.sum(), 1.0)
+    rows[f"hours {machine.name}"] = highest.values / (machine.speed * 3600)  # FLOP/s
+    rows["share"] = highest.values / max(total, 1.0)  # 0 where nothing is left to run
     return rows
 
 
 def study_costs(
-    names, scale: str, settings: dict, store: str = "", machines=None, devices: int = 1
+    names: list[str],
+    scale: str,
+    settings: dict,
+    store: str = "",
+    machines: Path | None = None,
+    devices: int = 1,
 ) -> StudyCosts:
-    """What notebooks still cost at a scale: the runs that the store lacks, by stage, machine and
-    table row.
+    """What the runs behind some notebooks' tables still cost: those that the store of finished runs
+    lacks, summed by stage (kind of run), by machine, and by row of a table.
 
     Parameters
     ----------
     names : list of str
-        Numbers or names of notebooks; empty for all that have a grid of runs.
+        Numbers or names of notebooks; empty for all that plan their runs.
     scale : str
-        Name of the scale, such as `laptop`.
+        Size of the study, such as `laptop`.
     settings : dict
-        Parameters of the notebooks, as text.
-    store : str
-        Folder of the store (default: the notebooks' own).
-    machines : path, optional
-        A table of machines in place of `runs/machines.toml`.
-    devices : int
+        Further parameters of the notebooks, as text: {"seeds": "3"}.
+    store : str, optional
+        Folder of the store; by default that which the notebooks use.
+    machines : Path, optional
+        A table of machines (GPUs with speeds and prices) in place of `runs/machines.toml`.
+    devices : int, optional
         GPUs that a run may have, where its batches are cut into shards.
 
     Raises
@@ -222,6 +232,7 @@ def study_costs(
             names or experiments_with_grid(), scale, settings
         )
         opened_store = open_store(store or own_store, blank=True)
+        # the missing runs with their costs, as nodes of a graph: some read others
         nodes = missing_nodes(specs, StoreView(opened_store, code_behind(specs)))
 
         # the table rows that cost most, and the runs that are left without them
@@ -229,7 +240,8 @@ def study_costs(
         labels = list(rows[ROW_LABELS].itertuples(index=False, name=None))
         other_nodes = nodes_without(nodes, runs_of_row, labels)
 
-        # hours by stage on this computer, the first such column; the others are of the machines
+        # `plan` has a column of hours on this computer, and then one for each of some machines:
+        # these go, since machines have a table of their own
         stages = plan(specs, opened_store)
         machine_columns = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(

@@ -69,7 +69,7 @@ class StudyRun:
 
     def __init__(self, notebook: str, namespace: dict, entries: list[TableEntry], label: str):
         """Take the notebook's parameters from its variables, and look up which values are there."""
-        defaults = default_values(resolve(notebook))
+        defaults = default_values(resolve(notebook))  # {parameter: value}
         values = {name: namespace[name] for name in defaults}
         self.notebook = notebook
         self.label = label
@@ -77,9 +77,10 @@ class StudyRun:
         self.device = values.get("device", "cpu")
         self.makes_missing = values.get("make_missing", True)
 
-        # a study with other languages, texts or readings of a recipe replaces no reference results
-        personal = [name for name in USER_PARAMETERS if name in defaults]
-        is_user_study = any(values[name] != defaults[name] for name in personal)
+        # a study with other languages, texts or another reading of a paper's recipe is the user's
+        # own, and may not replace the reference results
+        checked = [name for name in USER_PARAMETERS if name in defaults]
+        is_user_study = any(values[name] != defaults[name] for name in checked)
         self.folders = output_folders(
             notebook,
             self.scale,
@@ -113,20 +114,21 @@ class StudyRun:
         return cost_table(self.missing, self.store)
 
     def make_missing(self, stack: int, entries: Iterable[TableEntry] | None = None) -> None:
-        """Make the runs that the store lacks; nothing with the parameter `make_missing=False`.
+        """Make the runs that the store lacks; none if the notebook was told not to
+        (`makes_missing`).
 
         Parameters
         ----------
         stack : int
-            How many models of one shape train as one program.
+            How many models of one shape are trained together, as one batched program.
         entries : Iterable[TableEntry], optional
-            Some of `missing`; by default all of them.
+            Only the runs behind these; by default those behind all numbers that are `missing`.
         """
         if not self.makes_missing:
             return
         entries = self.missing if entries is None else list(entries)
         if entries:
-            # in processes of their own, which do not pay for the seconds of scale `smoke`
+            # a run of scale `smoke` takes seconds: starting processes for it would take longer
             uses_processes = self.scale != "smoke"
             make_missing_runs(entries, self.store, stack, self.device, use_processes=uses_processes)
 

@@ -9,6 +9,7 @@ __all__ = ['NOT_RECORDED', 'OBSERVED', 'COLUMNS', 'BASELINE_STARTS', 'MIN_ROWS',
            'typical_variances', 'as_printed']
 
 # %% ../../nbs/lib/8020_tables.ipynb #442248c8
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -78,48 +79,52 @@ def check_observations(observations) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #7b22610c
 def published_tables(frame) -> list[tuple[str, str]]:
-    """(Paper, table) pairs of a frame that the papers print numbers for.
+    """The pairs (paper, table) of some results for which the paper prints numbers: `("k2020",
+    "table2")`.
 
     Parameters
     ----------
     frame : DataFrame
-        A result table.
+        Results, with the columns `paper` and `table`.
     """
     pairs = frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None)
+    # the name in print is without a variant: `table2` of `table2-released`
     return [(paper, table) for paper, table in pairs if in_print(table) in tables(paper)]
 
 # %% ../../nbs/lib/8020_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
-    """A result table in the order in which the papers print rows and columns.
+    """A result table, its lines in the order in which the papers print rows and columns.
 
-    Points of a training curve are ordered by step. Labels that no paper prints come last, by
-    alphabet; a language of ours stands where the paper has the one that it replaces.
+    Labels that no paper prints come last, by alphabet. Where our text has another language than the
+    paper's, its label stands where the paper has its own. Points of a training curve are ordered by
+    step.
 
     Parameters
     ----------
     frame : DataFrame
-        A result table, or values by seed.
+        A result table or values by seed, a line per number: `paper`, `table`, `corpus`, `row`,
+        `column` and, of training curves, `step`.
     """
 
-    def rank(kind):
-        """Sort keys of all lines by their `row` or `column`: (position in print, label)."""
+    def sort_keys(kind):
+        """Sort key of each line by its label of a kind, "row" or "column": (position in the printed
+        table, label).
+        """
         positions = {}  # {(paper, table, printed label): position}
         for paper, table in published_tables(frame):
-            for position, label in enumerate(published(paper, table)[kind].unique()):
+            printed_labels = published(paper, table)[kind].unique()
+            for position, label in enumerate(printed_labels):
                 positions[paper, table, label] = position
 
         labels = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
-        printed = {}  # {(paper, table, our label): printed label}; another where a language differs
+        key_of = {}  # of each label once: a long frame has few
         for paper, table, label in set(labels):
-            printed[paper, table, label] = stand_in(paper).printed(table, label)
+            printed_label = stand_in(paper).printed(table, label)  # with the paper's language
+            position = positions.get((paper, table, printed_label), len(positions))
+            key_of[paper, table, label] = (position, label)
+        return [key_of[line] for line in labels]
 
-        ranks = []
-        for paper, table, label in labels:
-            key = (paper, table, printed[paper, table, label])
-            ranks.append((positions.get(key, len(positions)), label))
-        return ranks
-
-    frame = frame.assign(_row=rank("row"), _column=rank("column"))
+    frame = frame.assign(_row=sort_keys("row"), _column=sort_keys("column"))
     step = ["step"] if "step" in frame else []
     order = ["paper", "table", "corpus", "_row", *step, "_column"]
     frame = frame.sort_values(order, ignore_index=True)
@@ -384,21 +389,24 @@ def cell(mean, sd, column) -> str:
 
 # %% ../../nbs/lib/8020_tables.ipynb #7030e427
 def beside_published(tidy, reference=None) -> pd.DataFrame:
-    """A result table for reading: our values beside the published ones, as strings.
+    """A result table for reading, with the rows and columns of the paper's table; under each column
+    our values beside the published ones, as texts such as `0.46 ±0.02`.
 
     Parameters
     ----------
     tidy : DataFrame
-        Result table: means over seeds (`tidy`).
-    reference : DataFrame
-        Reference results of the same table, to stand between a user's own and the published.
+        A result table in long form, a line per number: its mean over seeds and the published value
+        (`tidy`).
+    reference : DataFrame, optional
+        Reference results of the same table ("kept"), to stand between a user's own and the
+        published.
 
     Returns
     -------
     pd.DataFrame
-        Its rows as texts. The header has two levels: the table's columns and, under each, `ours` and
-        `published`. With `reference` they are `yours`, `kept` (the reference results) and
-        `published`; several corpora have a column each, such as `bible` and `bible, kept`.
+        Indexed by row. The header has two levels: the table's columns and, under each, the headings
+        `ours` and `published`. With `reference` they are `yours`, `kept` and `published`. Of
+        several corpora each has headings of its own, such as `bible` and `bible, kept`.
     """
     published_sd = {}
     for paper, table in published_tables(tidy):
@@ -407,34 +415,34 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
 
     # reference values of the rows and columns that the user has
     labels = ["paper", "table", "row", "column", "corpus"]
-    shared = tidy[labels].merge(tidy[:0] if reference is None else reference)
-    has_several_corpora = tidy.corpus.nunique() > 1
-    ours = "yours" if len(shared) else "ours"
+    kept = tidy[labels].merge(tidy[:0] if reference is None else reference)
+
+    # {corpus: heading over our values}, and over the reference values
+    corpora = tidy.corpus.unique()
+    our_heading = dict.fromkeys(corpora, "yours" if len(kept) else "ours")
+    kept_heading = dict.fromkeys(corpora, "kept")
+    if len(corpora) > 1:
+        our_heading = {corpus: corpus for corpus in corpora}
+        kept_heading = {corpus: f"{corpus}, kept" for corpus in corpora}
 
     texts = {}  # {(column, heading): {row: text}}
 
     def put(line, heading, mean, sd):
-        """Put a number at the row and column of a line, under a heading such as `ours`."""
+        """Enter a number as text in the row and column of a line of `tidy` or `kept`."""
         column_texts = texts.setdefault((line.column, heading), {})
         column_texts[line.row] = cell(mean, sd, line.column)
 
     for line in tidy.itertuples():
-        put(line, line.corpus if has_several_corpora else ours, line.value, line.sd)
+        put(line, our_heading[line.corpus], line.value, line.sd)
         put(line, "published", line.published, published_sd.get((line.row, line.column)))
-    for line in shared.itertuples():
-        heading = f"{line.corpus}, kept" if has_several_corpora else "kept"
-        put(line, heading, line.value, line.sd)
+    for line in kept.itertuples():
+        put(line, kept_heading[line.corpus], line.value, line.sd)
 
-    # under each column ours first, then the reference results, then the published values
-    column_order = list(tidy.column.unique())
-
-    def rank(key):
-        """Sort key of a column; False comes before True."""
-        column, heading = key
-        return column_order.index(column), heading == "published", heading.endswith("kept")
-
-    order = pd.MultiIndex.from_tuples(sorted(texts, key=rank))
-    return pd.DataFrame(texts, index=tidy.row.unique(), columns=order).fillna("")
+    # not every column has every heading
+    headings = dict.fromkeys([*our_heading.values(), *kept_heading.values(), "published"])
+    order = [key for key in product(tidy.column.unique(), headings) if key in texts]
+    columns = pd.MultiIndex.from_tuples(order)
+    return pd.DataFrame(texts, index=tidy.row.unique(), columns=columns).fillna("")
 
 # %% ../../nbs/lib/8020_tables.ipynb #376e9535
 def describe_seeds(tidy) -> str:
@@ -497,13 +505,15 @@ MIN_ROWS = 8  # rows that a column must have to tell how much seeds typically di
 def typical_variances(frame) -> dict[tuple[str, bool], float]:
     """The typical variance over seeds of each column, of the values and of their logarithms.
 
-    The geometric mean of the variances of all rows of trained models whose seeds differ; unbiased
-    for normal values, since the expected logarithm of a sample variance (digamma) is corrected for.
+    It is the geometric mean of the variances of all rows of trained models whose seeds differ;
+    unbiased for normal values: what the logarithm of a sample variance is too low by, on average,
+    is corrected for (digamma).
 
     Parameters
     ----------
     frame : DataFrame
-        Values by seed of one paper and corpus.
+        Values by seed of one paper and corpus: `table`, `row`, `column`, `value` and `step`, NaN
+        but for points of training curves, which do not count.
 
     Returns
     -------
@@ -539,20 +549,21 @@ PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 T
 
 
 def as_printed(table, n=5) -> pd.DataFrame:
-    """Made-up values by seed with the means and standard deviations that a table of Dufter and
-    Schütze (2020) prints, so that claims can be tested on the paper's own numbers.
+    """Made-up values by seed that have the means and standard deviations which a table of Dufter
+    and Schütze (2020) prints, so that claims can be tested on the paper's own numbers.
 
     Parameters
     ----------
     table : str
-        Name of a table of the paper.
+        Name of a table of the paper, such as `table1`.
     n : int
         Number of seeds.
 
     Returns
     -------
     pd.DataFrame
-        Observations on the corpus `printed`.
+        A line per row, column and seed of the table; columns `OBSERVED` and `step` (NaN: there are
+        no training curves). The corpus is called `printed`.
     """
     # n equally spaced values with mean 0 and standard deviation 1
     z_scores = np.linspace(-1, 1, n)
@@ -560,13 +571,16 @@ def as_printed(table, n=5) -> pd.DataFrame:
 
     rows = []
     for label, cells in published("dufter2020", table).groupby("row", sort=False):
-        sds = cells.set_index("column").sd.fillna(0.02)  # where none is printed
-        if "µ" in sds:  # never printed: µ is the mean of several scores, so it varies less
+        sds = cells.set_index("column").sd.fillna(0.02)  # an assumed one where none is printed
+        if "µ" in sds:
+            # never printed. µ is the mean of the four scores `PARTS`: if they are independent,
+            # which is assumed, its standard deviation is half of theirs.
             sds["µ"] = sds[PARTS].mean() / 2
+
         for line in cells.itertuples():
-            # one part of µ falls where the others rise: scores do not all vary together
-            is_reversed = line.column == PARTS[0]
-            deviations = sds[line.column] * (z_scores[::-1] if is_reversed else z_scores)
+            deviations = sds[line.column] * z_scores
+            if line.column == PARTS[0]:  # so that not all scores vary together
+                deviations = deviations[::-1]
             labels = ("dufter2020", table, label, line.column, "printed")
             for seed, value in enumerate(line.value + deviations):
                 run_id = f"{label}, {seed}"

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['UsageError', 'FIGURE_SUFFIXES', 'line_of', 'interrupted_message', 'exit_of', 'settle', 'print_table', 'rows_of',
            'print_json', 'bar_lines', 'column_lines', 'print_results', 'listing', 'print_listing', 'parameters_of',
-           'print_parameters', 'check_out', 'check_figure_out', 'write_csv', 'assignments', 'short', 'check_stage']
+           'print_parameters', 'check_out', 'check_figure_out', 'write_csv', 'assignments', 'folder_titles', 'short',
+           'check_stage']
 
 # %% ../../nbs/lib/8130_terminal.ipynb #6b8871c6
 import json
@@ -174,13 +175,14 @@ def bar_lines(frame, width: int = 40) -> list[str]:
     list of str
         Such as `  0 original ██████  |  0.50 ± 0.02 (n = 5), published 0.70`.
     """
-    highest = max(frame.value.max(), frame.published.max(), 1e-9)  # never 0, by which is divided
+    # the value of the longest bar; above 0, since it divides
+    highest = max(frame.value.max(), frame.published.max(), 1e-9)
     label_width = max(map(len, frame.row))
 
     lines = []
     for row in frame.itertuples():
-        n_filled = round(max(row.value, 0) / highest * width)
-        # one character more than the longest bar: the mark of the highest value stands there
+        n_filled = round(max(row.value, 0) / highest * width)  # a negative value has no bar
+        # one character more than the longest bar: there stands the `|` of the highest value
         bar = list(("█" * n_filled).ljust(width + 1))
         numbers = f"{row.value:.2f}"
         if row.n_seeds > 1:
@@ -457,6 +459,38 @@ def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, st
     return values
 
 # %% ../../nbs/lib/8130_terminal.ipynb #158073d7
+def folder_titles(folders: list[Path]) -> list[str]:
+    """Titles that tell folders apart: the last name of each path or, if two have the same, the last
+    two, and so on: `a/bert` and `b/bert`, but `bert` and `roberta` of `a/bert` and `b/roberta`.
+
+    Parameters
+    ----------
+    folders : list of Path
+        Folders, each once.
+
+    Returns
+    -------
+    list of str
+        In the order of the folders.
+
+    Raises
+    ------
+    InputError
+        If a folder is given twice.
+    """
+    paths = [folder.absolute() for folder in folders]  # `.` has no name of its own
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path} is given twice: give it once")
+
+    n_names = 1
+    titles = [path.name for path in paths]
+    while len(set(titles)) < len(titles):
+        n_names += 1
+        titles = [str(Path(*path.parts[-n_names:])) for path in paths]
+    return titles
+
+
 def short(path: Path) -> str:
     """A path as text, relative to the working folder if it lies under it.
 
@@ -469,7 +503,8 @@ def short(path: Path) -> str:
     -------
     str
     """
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 # %% ../../nbs/lib/8130_terminal.ipynb #ea961fa5
 def check_stage(stage: str, frame) -> None:

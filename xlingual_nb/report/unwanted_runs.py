@@ -41,15 +41,15 @@ def corpora_at(scale: str) -> list[str]:
 def wanted_runs(
     scales: Iterable[str] = tuple(SCALES), seeds: int = 0
 ) -> tuple[set[str], list[str]]:
-    """Ids of the runs behind the table entries that the notebooks want today, and of all runs that
-    those read, directly or not.
+    """Ids of all runs that some notebook would make today, on any of its corpora, and of all runs
+    that these read, such as the pretraining of a fine-tuning.
 
     Parameters
     ----------
     scales : iterable of str
-        Names of the scales to look at.
+        Study sizes to look at, such as `laptop`.
     seeds : int
-        Number of seeds; 0 takes each scale's own.
+        Number of seeds; 0 takes the usual number of each size.
 
     Returns
     -------
@@ -70,14 +70,14 @@ def wanted_runs(
                 entries = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
                 ids |= set(ancestors_by_id(unique_runs(entries)))
             except InputError as error:
-                # no fault: a study need not have every corpus of the others
+                # a notebook need not have every corpus: that one does not exist for it is no fault
                 if "does not exist" not in str(error):
                     not_planned.append(f"{notebook} ({scale}, {corpus}): {error}")
     return ids, not_planned
 
 
 def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
-    """Finished runs of a store that no notebook wants today.
+    """Finished runs of a store that no notebook asks for today, as after a change of a setting.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def unwanted_runs(store: Store, wanted: set[str]) -> pd.DataFrame:
         Rows of `list_runs`: `run_id`, `stage`, `created`, `bytes` and so on.
     """
     frame = list_runs(store)
-    is_finished = frame.state == "found"
+    is_finished = frame.state == "found"  # else interrupted or damaged
     return frame[is_finished & ~frame.run_id.isin(wanted)].reset_index(drop=True)
 
 

@@ -26,8 +26,8 @@ UNITS = {
 
 
 def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
-    """The unit of a claim's effects: a ratio, a correlation, or a difference of scores from 0 to 1
-    (`score`) or from 0 to 100 (`points`).
+    """The unit in which a claim's effects are written: "ratio", "correlation" or, of a difference
+    of scores, "score" (from 0 to 1) or "points" (from 0 to 100).
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
     str
         Key of `UNITS`.
     """
-    compare = claim.tests[0].compare  # "ratio", "correlation" or "difference"
-    if compare in UNITS:
+    compare = claim.tests[0].compare
+    if compare in ("ratio", "correlation"):
         return compare
-    # No difference of scores from 0 to 1 exceeds 1. Ends of intervals do not count here: of few
-    # models they lie far out.
+    # Nothing says which scores a difference is of, but of scores from 0 to 1 none exceeds 1. Ends
+    # of intervals do not count: of few models they lie far out.
     largest = judged[["effect", "published", "margin"]].abs().max().max()
     return "points" if largest > 1 else "score"
 
@@ -179,7 +179,7 @@ def shown_languages(row) -> str:
 
 
 def as_text(frame) -> pd.DataFrame:
-    """The verdict table for reading: claims in words, numbers as strings with few digits.
+    """The verdict table for readers: claims in words, numbers as strings with few digits.
 
     Parameters
     ----------

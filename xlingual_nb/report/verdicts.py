@@ -91,10 +91,12 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Result of each test of the claim: its effect, how far that is from the bounds that the claim
-        puts on it, and the spread over seeds.
+        Result of each test of the claim. Its `distances()` say how far the effect lies inside each
+        bound that the claim puts on it, below 0 if outside; `sds` are standard deviations over the
+        seeds of each group compared, `sizes` their numbers of seeds.
     levels : Levels
-        Significance levels that Holm's correction for many claims leaves to this one.
+        Significance levels that Holm's correction for many claims leaves to this one: `holds` to
+        confirm it, `falls` to refute it.
 
     Returns
     -------
@@ -104,22 +106,22 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     """
 
     def seeds_for(result, distances, level):
-        """Seeds that a test needs if its effect lies so far beyond its bounds; None if too many."""
+        """Seeds per group for significance this far from the bounds; None if 100 do not suffice."""
         weights = np.ones(len(result.sds))
         return seeds_needed(distances, result.sds, weights, level)
 
-    # A distance below 0: the observed effect is on the wrong side of its margin. One such test
-    # refutes the claim (Bonferroni over its tests), while all must pass to confirm it.
     failing = [result for result in outcomes if min(result.distances()) <= 0]
     if failing:
+        # towards a refutation: one failed test suffices, at a level divided among all (Bonferroni)
         side = "against"
         level = levels.falls / len(outcomes)
         needed = [seeds_for(result, [-min(result.distances())], level) for result in failing]
-        n_needed = min((n for n in needed if n), default=None)  # one test suffices
+        n_needed = min((n for n in needed if n), default=None)
     else:
+        # towards a confirmation: all tests have to pass, so that each has the full level
         side = "for"
         needed = [seeds_for(result, result.distances(), levels.holds) for result in outcomes]
-        n_needed = None if None in needed else max(needed)  # for all tests
+        n_needed = None if None in needed else max(needed)
 
     unit = "rows" if all(result.rows for result in outcomes) else "seeds"
     if n_needed is None:
@@ -151,7 +153,8 @@ def decide(examined, corrected) -> tuple[str, str]:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests, before the correction for many claims.
+        A claim with the results of its tests, before the correction for many claims. Where a
+        precondition of the tests failed, its `p` is NaN and its `verdict` says which.
     corrected : Corrected
         Its p values for and against it after Holm's correction.
 
@@ -161,7 +164,7 @@ def decide(examined, corrected) -> tuple[str, str]:
     note : str
         Why it was not tested; or, of an inconclusive claim, how many more seeds would decide it.
     """
-    if np.isnan(examined.p):  # not tested: the verdict is known already
+    if np.isnan(examined.p):
         return examined.verdict, examined.note
 
     outcomes = examined.outcomes
@@ -170,15 +173,15 @@ def decide(examined, corrected) -> tuple[str, str]:
     if corrected.p < ALPHA:
         return REPRODUCED, note
     if corrected.against < ALPHA:
-        # the effect runs against the claim, or is on its side but smaller than its margin
+        # of a claim "above 0.05" an effect of 0.02 is no contradiction, but smaller than the margin
         decisive = outcomes[deciding(outcomes, "against")]
         return CONTRADICTED if decisive.is_contrary else SMALLER, note
     return INCONCLUSIVE, seeds_wanted(outcomes, corrected.levels)
 
 
 def side_of(examined, verdict) -> str:
-    """Which p of a claim is shown, that for or that against it: that which decided; of an undecided
-    claim that of the side on which its effects lie.
+    """Which of its two p values, for or against it, is shown of a claim: the one that decided it;
+    of an undecided claim the one of the side on which its effects lie.
 
     Parameters
     ----------
@@ -210,29 +213,28 @@ def deciding(outcomes, side) -> int:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Results of the claim's tests.
+        Results of the claim's tests, each with its `p` for the claim and its `p_against`.
     side : str
-        `for` or `against` the claim.
+        `for` or `against` the claim; empty, of a claim without p, counts as `for`.
 
     Returns
     -------
     int
         0 where there are no results.
     """
-
-    def weight(index):
-        """Weight of a test: that with the largest decides."""
-        result = outcomes[index]
-        if side == "against":
-            return -result.p_against
-        return np.nan_to_num(result.p, nan=-1)  # without p only where there is no other test
-
-    return max(range(len(outcomes)), key=weight, default=0)
+    if not outcomes:
+        return 0
+    if side == "against":
+        p_against = [result.p_against for result in outcomes]
+        return p_against.index(min(p_against))
+    # a test whose p is NaN decides only if no other has one
+    p_for = [float(np.nan_to_num(result.p, nan=-1)) for result in outcomes]
+    return p_for.index(max(p_for))
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #e34cb510
 def powers(examined, levels: Levels) -> dict[str, float]:
-    """Power of an inconclusive claim: the chance that as many seeds would decide it, if the true
-    effect were the published one, or the observed one.
+    """Power of the tests of a claim that was left undecided: the chance that as many seeds decide
+    it, if the true effect is the published one, or the observed one.
 
     Parameters
     ----------
@@ -246,7 +248,7 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     dict
         Columns `power_published` and `power_observed` of the verdict table.
     """
-    outcomes = examined.outcomes
+    outcomes = examined.outcomes  # a result per test, with the spread over its seeds
     observed_effects = [result.estimate.value for result in outcomes]
     return dict(
         power_published=decision_power(outcomes, published_effects(examined.claim), levels),
@@ -290,7 +292,8 @@ def verdict_row(examined, corrected) -> dict:
     Parameters
     ----------
     examined : Examined
-        A claim with the results of its tests, before the correction for many claims.
+        A claim with the results of its tests (`outcomes`, empty if it was not tested), before the
+        correction for many claims.
     corrected : Corrected
         Its p values for and against it after Holm's correction.
 
@@ -325,7 +328,7 @@ def verdict_row(examined, corrected) -> dict:
         note="; ".join(text for text in notes if text),
     )
 
-    # what is known beside the verdict
+    # columns that only some rows have
     if outcomes:
         row |= shown_effect(examined, index)
     if outcomes and verdict != NOT_TESTED:
@@ -344,8 +347,8 @@ def verdict_row(examined, corrected) -> dict:
 
 
 def rows_shown(test, n_tests: int) -> str:
-    """A note on what the effect in a row of the verdict table is of: `over 8 rows` of a correlation,
-    `shown: µ of 8 shift-special` of one of several tests; empty where a claim has one plain test.
+    """A note on what the effect in a row of the verdict table is of: of a correlation `over 8
+    rows`; of one of several tests its column and rows, `shown: µ of 8 shift-special`; else empty.
 
     Parameters
     ----------
@@ -363,8 +366,8 @@ def rows_shown(test, n_tests: int) -> str:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #5ffcd31f
 def family(claim) -> str:
-    """Name of the family that a claim is corrected in: the paper's own claims are one, ours on
-    the same paper another.
+    """Name of the family of claims whose p values are corrected together: all that a paper makes
+    are one family, `k2020`, and those that we add on its tables another.
 
     Parameters
     ----------
@@ -396,8 +399,9 @@ def correct(examined) -> list[Corrected]:
         p = np.array([examined[index].p for index in members])
         against = np.array([examined[index].against for index in members])
         for index, adjusted, adjusted_against in zip(members, holm(p), holm(against)):
-            # Holm divides the level by the number of hypotheses whose p is not smaller. That is 0
-            # where p is NaN, of a claim that was not tested.
+            # Holm tests the smallest of n p values at the level α / n, the next at α / (n - 1):
+            # each at α over the number of p values that are not smaller. A p of NaN, of a claim
+            # that was not tested, has none.
             holds = ALPHA / max((p >= examined[index].p).sum(), 1)
             falls = ALPHA / max((against >= examined[index].against).sum(), 1)
             corrected[index] = Corrected(adjusted, adjusted_against, Levels(holds, falls))
@@ -405,25 +409,26 @@ def correct(examined) -> list[Corrected]:
 
 
 def judge(examined) -> pd.DataFrame:
-    """The verdict table of examined claims, a row each.
+    """The verdict table of claims whose tests have been made, a row each.
 
     Parameters
     ----------
     examined : sequence of Examined
-        All claims of a family (`family`): p values are corrected for their number.
+        Claims, each on one corpus with the results of its tests; all claims of a paper together,
+        since their p values are corrected for their number.
 
     Returns
     -------
     pd.DataFrame
         Columns `COLUMNS`.
     """
-    rows = [verdict_row(e, c) for e, c in zip(examined, correct(examined))]
+    rows = [verdict_row(claim, p_values) for claim, p_values in zip(examined, correct(examined))]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #9ae04f3e
 def stood_in(claim, frame) -> str:
-    """The remark on a verdict that was reached on another language than the paper's, which has no
-    text here, such as "Old English stands in for German"; empty where the language is the paper's.
+    """The remark that a verdict was reached on another language than the paper's, which has no text
+    here: "Old English stands in for German". Empty where the language is the paper's.
 
     Parameters
     ----------
@@ -432,13 +437,14 @@ def stood_in(claim, frame) -> str:
     frame : DataFrame
         Values by seed of one paper and corpus.
     """
+    # which words of our labels stand for which of the paper's, and in which tables
     substitute = published.stand_in(claim.paper)
     test_tables = [test.table for test in claim.tests if test.table in substitute.tables]
     part = frame[frame.table.isin(test_tables)]
     for table, column in zip(part.table, part.column):
-        # our column is of another language than the printed one
-        if substitute.printed(table, column) != column:
-            return substitute.said
+        is_of_other_language = substitute.printed(table, column) != column
+        if is_of_other_language:
+            return substitute.said  # the remark
     return ""
 
 
@@ -457,14 +463,13 @@ def matched_note(claim) -> str:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0da78386
 def examine_claims(observations, scale, claims=None, typical=None) -> list[Examined]:
-    """Every claim with the results of its tests, on each corpus that was observed.
-
-    p values are not yet corrected for the number of claims (`correct`).
+    """Every claim with the results of its tests, on each corpus that was observed. Its p values are
+    not yet corrected for the number of claims (`correct`).
 
     Parameters
     ----------
     observations : DataFrame
-        Values by seed, a row per table entry and seed (`report.tables.OBSERVED`).
+        Values by seed, a row per number of a table and seed (`report.tables.OBSERVED`).
     scale : str
         Name of the scale, such as `laptop`.
     claims : sequence of Claim
@@ -489,13 +494,13 @@ def examine_claims(observations, scale, claims=None, typical=None) -> list[Exami
     for claim in claims:
         claims_by_paper.setdefault(claim.paper, []).append(claim)
 
-    corpora = sorted(frame.corpus.unique()) or [""]
+    corpora = sorted(frame.corpus.unique()) or [""]  # also without values claims have a result
     examined = []
     for corpus, paper in product(corpora, claims_by_paper):
         observed = frame[(frame.corpus == corpus) & (frame.paper == paper)]
         look_up = RunValues(observed, (typical or {}).get((paper, corpus)))
         for claim in claims_by_paper[paper]:
-            # tested on models trained to equal fit, where the claim asks for it and there are some
+            # a test may ask for models that were trained until all fit their text alike
             claim = with_equal_fit(claim, look_up)
             remarks = [stood_in(claim, observed), matched_note(claim)]
             remark = "; ".join(text for text in remarks if text)
@@ -618,8 +623,8 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0d881af1
 def write(frame, path) -> None:
-    """Write the verdicts of a study atomically, a row per claim and corpus, in the order of the
-    registry.
+    """Write the verdicts of a study as CSV, atomically: a row per claim and corpus, claims in the
+    order in which the papers' files list them.
 
     Parameters
     ----------
@@ -628,7 +633,7 @@ def write(frame, path) -> None:
     path : str or Path
         The file.
     """
-    order = {c.id: position for position, c in enumerate(published.claims())}
-    frame = frame.assign(_place=frame.claim.map(order))
-    frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
+    position_of = {claim.id: position for position, claim in enumerate(published.claims())}
+    frame = frame.assign(_position=frame.claim.map(position_of))
+    frame = frame.sort_values(["paper", "corpus", "_position", "claim"])
     write_atomic(path, tables.text(frame[COLUMNS]))
