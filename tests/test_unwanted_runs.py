@@ -1,5 +1,6 @@
 """Runs of a store that no grid of today asks for."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_the_command_says_by_notebook_what_is_left_without_a_run(monkeypatch, ca
     frame = pd.DataFrame(
         [
             ("01_overlap", "laptop", "micro", 4, 3, ""),
-            ("12_zero_shot", "laptop", "bible", 2, 0, "no data"),
+            ("12_zero_shot", "laptop", "bible", 2, pd.NA, "no data"),
         ],
         columns=["notebook", "scale", "corpus", "runs", "unwanted", "not looked at"],
     )
@@ -77,3 +78,7 @@ def test_the_command_says_by_notebook_what_is_left_without_a_run(monkeypatch, ca
     said = capsys.readouterr().out
     assert not stopped.value.code
     assert "01_overlap" in said and "no data" in said and "--scale laptop" in said
+    with pytest.raises(SystemExit):
+        cli.main(["runs", "unwanted", "--reference", "--json"])
+    counts = [row["unwanted"] for row in json.loads(capsys.readouterr().out)]
+    assert counts == [3, None], "what was not looked at is not known"

@@ -348,18 +348,22 @@ def unwanted_reference_runs(scale: str, as_json: bool):
     """
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.unwanted_runs import unwanted_references
+    from xlingual_nb.text.corpora import data_folder
 
     frame = unwanted_references(repository(), [scale])
     if as_json:
         return print_json(rows_of(frame))
 
-    has_unwanted = frame.unwanted > 0
+    has_unwanted = (frame.unwanted > 0).fillna(False)
     columns = ["notebook", "corpus", "runs", "unwanted"]
     print_table(frame[has_unwanted][columns], f"every reference run is wanted at scale {scale}")
 
-    # grids that could not be built: most often the data are not here
-    for row in rows_of(frame[frame["not looked at"] != ""]):
-        print(f"not looked at: {row['notebook']} ({row['corpus']}): {row['not looked at']}")
+    # grids that could not be built, most often because the data are not here: many for one reason
+    for reason, studies in frame[frame.unwanted.isna()].groupby("not looked at"):
+        names = ", ".join(f"{s.notebook} ({s.corpus})" for s in studies.itertuples())
+        print(f"not looked at: {names}: {reason}")
+    if data_folder() is None:
+        print("there is no data folder, so that a run on real text counts as unwanted")
     if has_unwanted.any():
         print(f"`xlingual run NOTEBOOK --scale {scale} --keep` makes a notebook's results again")
 

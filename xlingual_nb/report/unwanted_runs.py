@@ -112,22 +112,23 @@ def unwanted_references(root: Path, scales: Iterable[str] = ("laptop",)) -> pd.D
     Returns
     -------
     DataFrame
-        Columns `notebook`, `scale`, `corpus`, `runs`, `unwanted` (of `runs`) and `not looked at`,
-        the reason where a grid cannot be built: most often the data are not here.
+        Columns `notebook`, `scale`, `corpus`, `runs`, `unwanted` (of `runs`) and `not looked at`.
+        Where a grid cannot be built, most often because the data are not here, `unwanted` is
+        missing and `not looked at` says why.
     """
     values = reference_values(root)
     values = values[values.scale.isin(list(scales))]
     rows = []
     for (notebook, scale, corpus), study in values.groupby(["notebook", "scale", "corpus"]):
         runs = set(study.run)  # short ids
-        n_unwanted = 0
         reason = ""
         try:
             wanted = set(grid_specs(root, scale, notebook, corpus))
             n_unwanted = len(runs - wanted)
         except InputError as error:
+            n_unwanted = pd.NA
             reason = str(error)
         rows.append((notebook, scale, corpus, len(runs), n_unwanted, reason))
 
     columns = ["notebook", "scale", "corpus", "runs", "unwanted", "not looked at"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).astype({"unwanted": "Int64"})
