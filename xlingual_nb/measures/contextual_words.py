@@ -156,7 +156,7 @@ class Finder:
         -------
         tuple of str
         """
-        return tuple(what for what, _, _ in units(self.spell(text)))
+        return tuple(unit for unit, _, _ in units(self.spell(text)))
 
     def find(self, sentence: str) -> Iterator[tuple[int, int, int]]:
         """Occurrences of the words in a sentence, from left to right, without overlaps.
@@ -281,7 +281,7 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
 
     Returns
     -------
-    Found
+    LocatedWords
         Token ids of the sentences that have a word, and a row (word, sentence, first subword,
         subword after the last) for each occurrence.
     """
@@ -369,7 +369,7 @@ def slice_long_sentences(located: LocatedWords, max_tokens: int) -> LocatedWords
 
     Parameters
     ----------
-    located : Found
+    located : LocatedWords
         Sentences, and a row (word, sentence, first subword, subword after the last) for each
         occurrence of a word.
     max_tokens : int
@@ -377,7 +377,7 @@ def slice_long_sentences(located: LocatedWords, max_tokens: int) -> LocatedWords
 
     Returns
     -------
-    Found
+    LocatedWords
         The same, with each slice as a sentence.
     """
     text = located.text

@@ -39,6 +39,7 @@ def check_has_pairs(dictionary: Dictionary, pair, texts, content: str) -> None:
     Parameters
     ----------
     dictionary : Dictionary
+        Which words, and which translations count.
     pair : tuple of str
         Names of the languages.
     texts : tuple of CorpusSpec
@@ -77,7 +78,7 @@ class WordSpec:
     unseen : {"skip", "miss"}
         Words without a vector are left out, or count as queries that find nothing.
     ties : {"expected", "best", "worst"}
-        As in `measures.retrieval.over_ties`.
+        As in `measures.ranks.gain_over_ties`.
     similarity : {"cosine", "csls"}
     centred : bool
         Take the mean of each language's words off.
@@ -137,6 +138,7 @@ def evenly_spaced_sentences(corpus, maximum: int) -> list[str]:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     maximum : int
         0 keeps all.
 
@@ -220,6 +222,7 @@ def dictionary_vectors(spec: WordSpec, encoder, pairs, texts, store=None) -> lis
     Parameters
     ----------
     spec : WordSpec
+        Dictionary and texts of two languages, and how words are looked up and ranked.
     encoder : Encoder
     pairs : list of (str, str)
         Words and translations.
@@ -236,12 +239,13 @@ def dictionary_vectors(spec: WordSpec, encoder, pairs, texts, store=None) -> lis
     from xlingual_nb.measures.contextual_words import word_means
 
     word_finders = make_finders(spec, pairs, texts)
-    sliced = spec.beyond == "slice"
+    sliced = spec.beyond == "slice"  # else sentences too long for the encoder are cut
     if spec.context == "alone":
         texts = [dict.fromkeys(words) for words in zip(*pairs)]  # each word is a text of its own
 
     vectors = []
     for finder, text, name in zip(word_finders, texts, spec.pair):
+        # `reads` maps the tokenizer's ids to those of the language; layers None are all
         view, reads = input_adapter(spec, name, encoder, store)
         means = word_means(encoder, text, finder, view, spec.layers or None, reads, sliced=sliced)
         vectors.append((finder, means))
@@ -335,8 +339,8 @@ def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[d
     # baseline: random vectors, which never answer a query whose word has no vector
     n_right = np.bincount(gold[:, 0])  # candidates that translate each query
     n_queries = len(queries) + missed
-    random = chance_mrr(n_right, len(candidates)) * len(queries) / n_queries
-    return mrr_and_precision(ranks, spec.ties, missed), random
+    chance = chance_mrr(n_right, len(candidates)) * len(queries) / n_queries
+    return mrr_and_precision(ranks, spec.ties, missed), chance
 
 # %% ../../nbs/lib/5090_dictionary_words.ipynb #dea03ec0
 def count_missed_queries(spec: WordSpec, numbers: np.ndarray, usable: np.ndarray) -> int:

@@ -29,6 +29,7 @@ def truncate(sentences: Encoded, limit: int, end=False) -> Encoded:
     Parameters
     ----------
     sentences : Encoded
+        Token ids of each sentence.
     limit : int
         Tokens that a sentence may have.
     end : bool
@@ -38,6 +39,7 @@ def truncate(sentences: Encoded, limit: int, end=False) -> Encoded:
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     if not end or not len(sentences):
         return sentences.truncate(limit)
@@ -62,6 +64,7 @@ def check_and_truncate(encoder: Encoder, sentences: Encoded, view) -> tuple[Enco
     Returns
     -------
     sentences : Encoded
+        Token ids of each sentence.
     n_truncated : int
         Number of sentences that were cut.
 
@@ -185,7 +188,9 @@ def run_layers(encoder: Encoder, sentences: Encoded, view, layers, budget=None):
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids of each sentence.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     layers : int or iterable of int
     budget : int, optional
         As in `batches`; `default_budget` by default.
@@ -339,6 +344,7 @@ def word_vectors(encoder: Encoder, ids, view, layers, budget=None) -> dict[int, 
     ids : array-like of int, shape (words,)
         Of the language, its offset included.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     layers : int or iterable of int
         0 is the embeddings.
     budget : int, optional
@@ -364,6 +370,7 @@ def content_ids(encoder: Encoder, view) -> np.ndarray:
     ----------
     encoder : Encoder
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
 
     Returns
     -------

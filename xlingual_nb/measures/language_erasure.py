@@ -182,6 +182,7 @@ def fit_language_erasures(sentences: dict[str, np.ndarray], source: str, seed: i
     orthonormal, _ = np.linalg.qr(draws)
     random_directions = orthonormal.T
 
+    # functions of a language l and its vectors X
     return {
         "as it is": lambda l, X: X,
         "shifted": lambda l, X: X + (means[source] - means[l]),
@@ -405,6 +406,7 @@ def make_identities(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -425,6 +427,7 @@ def identity_cost(spec: IdentitySpec) -> dict:
     Parameters
     ----------
     spec : IdentitySpec
+        Languages, the source first, and the same sentences in each.
 
     Returns
     -------
@@ -496,14 +499,14 @@ def word_class_masks(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     is_single = side.positions >= 0
     token_ids = side.text.ids[side.positions[is_single]]
     tags = np.asarray(annotated.upos)[is_single]
-    in_table = token_ids <= ids.max()
+    in_table = token_ids <= ids.max()  # ids above are of none of the words
     counts = np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
     np.add.at(counts, (token_ids[in_table], tags[in_table]), 1)
 
     commonest_tag = np.array(microworld.TAGS)[counts[ids].argmax(1)]
 
     # a class is a set of tags, as Open: ADJ, NOUN, VERB, ...
-    masks = {name: np.isin(commonest_tag, tags) for name, tags in CLASSES.items()}
+    masks = {name: np.isin(commonest_tag, members) for name, members in CLASSES.items()}
     return {name: mask for name, mask in masks.items() if mask.any()}
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #179cd477
@@ -529,7 +532,7 @@ def hits_by_class(
     Returns
     -------
     dict of float
-        Share of the pairs that are each other's nearest neighbours, by class.
+        By class the share of its words whose nearest neighbour is their translation.
     """
     hits = translation_hits(types, pairs, target, out)
     return {name: float(hits[mask].mean()) for name, mask in classes.items()}
@@ -602,6 +605,7 @@ def make_identity_classes(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -193,6 +193,7 @@ def make_masked_languages(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -211,6 +212,7 @@ def masked_language_cost(spec: MaskedLanguageSpec) -> dict:
     Parameters
     ----------
     spec : MaskedLanguageSpec
+        The language that is read and the other one, with a text of each.
 
     Returns
     -------

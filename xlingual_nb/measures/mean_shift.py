@@ -61,6 +61,7 @@ def states_with_specials(encoder: Encoder, text: Encoded, groups, view, layers):
     groups : iterable of ndarray
         Indices of the sentences of each batch.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     layers : iterable of int
 
     Yields

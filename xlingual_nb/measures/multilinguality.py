@@ -126,12 +126,14 @@ def subsample(text: Encoded, maximum: int) -> Encoded:
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
     maximum : int
         0 keeps all.
 
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     # k is the number of sentences over the maximum, rounded up
     return text.take(np.arange(0, len(text), -(-len(text) // maximum))) if maximum else text
@@ -347,6 +349,7 @@ def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
         The pretraining, and whether a language trained on half of a text is measured on all.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -371,8 +374,10 @@ def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
     Parameters
     ----------
     spec : MeasureSpec
+        The pretraining, its development text, and which words are translated.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -451,6 +456,7 @@ def make_measures(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -468,6 +474,7 @@ def measuring_cost(spec: MeasureSpec) -> dict:
     Parameters
     ----------
     spec : MeasureSpec
+        The pretraining, its development text, and which words are translated.
 
     Returns
     -------
@@ -544,6 +551,7 @@ def fit_inputs(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
     Parameters
     ----------
     spec : FitSpec
+        The pretraining, and a text for each of its languages.
     tokenizer : tokenizers.Tokenizer
     store : Store
 

@@ -89,7 +89,8 @@ def order_scores(links) -> dict[str, float]:
         raise InputError("no sentence has two words aligned: there is no order to compare")
     reversed_shares = np.array(reversed_shares)
 
-    scores = {name: float(read(reversed_shares).mean()) for name, read in TAU_VARIANTS.items()}
+    # `TAU_VARIANTS` has the formula of each variant
+    scores = {name: float(tau(reversed_shares).mean()) for name, tau in TAU_VARIANTS.items()}
     scores["sentences"] = len(reversed_shares)
     return scores
 
@@ -257,7 +258,7 @@ def match_sentences(first, second) -> np.ndarray:
     """
     E, has_e, e_starts = first
     F, has_f, f_starts = second
-    links = [np.empty((0, 3), np.int64)]
+    links = [np.empty((0, 3), np.int64)]  # the result for no sentences
     for s in range(len(e_starts) - 1):
         # rows of the sentence's words that have a vector: a word may consist of unknown tokens
         i = e_starts[s] + np.flatnonzero(has_e[e_starts[s] : e_starts[s + 1]])
@@ -327,6 +328,7 @@ def read_links(lines) -> np.ndarray:
     links = [np.empty((0, 3), np.int64)]
     for s, line in enumerate(lines):
         sure = [link for link in line.split() if "p" not in link] or line.split()
+        # the link 2p3 of sentence s becomes (s, 1, 2), counted from 0
         ends = [(s, *(int(n) - 1 for n in link.replace("p", "-").split("-"))) for link in sure]
         links.append(np.array(ends, np.int64).reshape(-1, 3))
     return np.concatenate(links)
@@ -433,6 +435,7 @@ def parallel_texts(store, texts, maximum: int) -> list[list[str]]:
     Parameters
     ----------
     store : Store
+        Finds the folder of a run by its spec.
     texts : pair of CorpusSpec or RecordsSpec
     maximum : int
         Sentences that are kept, the first ones; 0 for all.
@@ -460,6 +463,7 @@ def compare_order(encoder, sentences, entrances, words: str = "units", layer: in
         How each language enters the encoder: its offsets (`LanguageView`), and a function from the
         tokenizer's ids to those of the language, or None (`input_adapter`).
     words : {"units", "spaces"}
+        Words and punctuation marks of any script, or words as blanks separate them.
     layer : int, optional
         Two thirds up by default.
 
@@ -538,6 +542,7 @@ def make_orders(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

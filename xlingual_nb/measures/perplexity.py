@@ -198,7 +198,9 @@ def masked_perplexity(encoder: Encoder, sentences: Encoded, view, seed=0, rate=0
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids of each sentence.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
     seed : int
         Decides which tokens are masked.
     rate : float
@@ -222,6 +224,7 @@ def unigram_nll(text: Encoded) -> tuple[float, int]:
     Parameters
     ----------
     text : Encoded
+        Token ids of each sentence.
 
     Returns
     -------

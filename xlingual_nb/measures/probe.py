@@ -113,7 +113,9 @@ def framed_states(encoder: Encoder, sentences: Encoded, view):
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids of each sentence.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
 
     Yields
     ------

@@ -243,10 +243,11 @@ def mrr_and_precision(ranks: Ranks, ties: str = "expected", missed: int = 0) -> 
         `mrr`, `p1`, `p5` and `p10`.
     """
     n = len(ranks.better) + missed
-    values = {f"p{k}": within_rank(ranks, k, ties) for k in RANK_CUTOFFS}
+    precisions = {f"p{k}": within_rank(ranks, k, ties) for k in RANK_CUTOFFS}
+    # of each query a value for each measure; those of missed queries are 0
     return {
         name: float(values.sum() / n)
-        for name, values in (dict(mrr=reciprocal_rank(ranks, ties)) | values).items()
+        for name, values in (dict(mrr=reciprocal_rank(ranks, ties)) | precisions).items()
     }
 
 

@@ -53,6 +53,7 @@ def occur_in_one_sentence(group: np.ndarray, sentences: Encoded) -> bool:
     ----------
     group : ndarray
     sentences : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
@@ -104,7 +105,9 @@ def unknown_tokens(encoder: Encoder, sentences: Encoded, view) -> np.ndarray:
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids of each sentence.
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
 
     Returns
     -------
@@ -170,6 +173,7 @@ def unknown_sentences(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     parts = []
     for language, items in parallel.items():
         is_known = ~unknown_tokens(encoder, items, language)
+        # known tokens of each sentence: a count by its number, weighted with 1 or 0
         n_known = np.bincount(np.repeat(np.arange(len(items)), items.lengths), is_known, len(items))
         numbers = np.flatnonzero((n_known == 0) & (items.lengths > 0)) + 1  # from 1
         if not len(numbers):

@@ -81,6 +81,7 @@ def ordinary_measure(spec: ReplacedPerplexitySpec) -> MeasureSpec:
     Parameters
     ----------
     spec : ReplacedPerplexitySpec
+        The pretraining, its development text, and what replaces chosen tokens.
 
     Returns
     -------
@@ -196,6 +197,7 @@ def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dic
     Parameters
     ----------
     spec : ReplacedPerplexitySpec
+        The pretraining, its development text, and what replaces chosen tokens.
     store : Store
         Holds the checkpoint and the texts.
     device : str
@@ -247,6 +249,7 @@ def make_replaced_perplexities(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -262,6 +265,7 @@ def replaced_perplexity_cost(spec: ReplacedPerplexitySpec) -> dict:
     Parameters
     ----------
     spec : ReplacedPerplexitySpec
+        The pretraining, its development text, and what replaces chosen tokens.
 
     Returns
     -------

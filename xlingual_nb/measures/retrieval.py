@@ -79,12 +79,13 @@ def alignment_scores(pairs, gold) -> dict[str, float]:
     dict of float
         `precision`, `recall` and `f1`; 0 where nothing is right.
     """
+    # an empty list has no columns: both sets then have as many as the other one, or two
     n_columns = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
     pairs = np.asarray(pairs, np.int64).reshape(-1, n_columns)
     gold = np.asarray(gold, np.int64).reshape(-1, n_columns)
 
     # every edge becomes one integer, so that the two sets can be compared
-    nothing = np.zeros((1, n_columns), np.int64)
+    nothing = np.zeros((1, n_columns), np.int64)  # two empty sets have no maximum
     sizes = np.concatenate([pairs, gold, nothing]).max(0) + 1
     predicted_keys = np.unique(np.ravel_multi_index(tuple(pairs.T), sizes))
     gold_keys = np.unique(np.ravel_multi_index(tuple(gold.T), sizes))

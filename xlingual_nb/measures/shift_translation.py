@@ -171,6 +171,7 @@ def majority_baseline(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     both_sides : list of Side
         Source and target text as the encoder reads them.
@@ -206,6 +207,7 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     both_sides : list of Side
         Source and target text as the encoder reads them.
@@ -218,11 +220,13 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
         Token ids of the source and of the target, sorted.
     """
     special_ids = np.asarray(encoder.tokenizer.all_special_ids)
+    # by default of the texts that are translated, else of those that the means are taken of
     if spec.sets == "means":
         both_sides = [read_side(encoder, *sentences_and_adapter) for sentences_and_adapter in texts]
 
     sets = []
     for side in both_sides:
+        # a language may have special tokens of its own, at an offset from the tokenizer's
         own_specials = special_ids + encoder.view(side.view).special_offset
         sets.append(np.setdiff1d(np.unique(side.text.ids), own_specials))
     return sets
@@ -235,6 +239,7 @@ def shift_directions(spec: ShiftSpec, encoder, texts) -> dict:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     texts : list of tuple
         Of each language the sentences that its mean is taken of, and how they enter the encoder.
@@ -285,8 +290,10 @@ def texts_of_means(spec: ShiftSpec, encoder, store, sentences) -> list[tuple]:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     store : Store
+        Finds the folder of a run by its spec.
     sentences : list of list of str
         The translated texts, used where the spec has no others.
 
@@ -312,6 +319,7 @@ def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarr
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     side : Side
         The source text as the encoder reads it.
@@ -373,6 +381,7 @@ def evaluate_sweep(
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     both_sides : list of Side
         Source and target text as the encoder reads them.
@@ -424,6 +433,7 @@ def sizes_and_baselines(
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     both_sides : list of Side
         Source and target text as the encoder reads them.
@@ -437,8 +447,9 @@ def sizes_and_baselines(
     Returns
     -------
     dict
-        Numbers of `tokens`, `sentences`, `types` of each language, and gold `words`; the
-        shares `copied` without a shift; and the baseline `commonest`.
+        Numbers of `tokens`, `sentences`, `types` of each language, and gold `words`; the shares
+        of tokens that are copied without a shift, `copied` of all, and `copied open` of the gold
+        words of open classes; and the majority baseline `commonest`.
     """
     source_set, target_set = sets
     values = {
@@ -466,8 +477,10 @@ def read_both_sides(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     store : Store
+        Finds the folder of a run by its spec.
     sentences : list of list of str
         Parallel sentences of both languages.
 
@@ -503,6 +516,7 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
     encoder : Encoder
     store : Store
         Holds the runs that made the texts.
@@ -564,6 +578,7 @@ def make_shifts(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """
@@ -588,6 +603,7 @@ def shift_cost(spec: ShiftSpec) -> dict:
     Parameters
     ----------
     spec : ShiftSpec
+        Source and target text, and how hidden states are shifted between them.
 
     Returns
     -------

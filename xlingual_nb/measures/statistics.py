@@ -70,6 +70,7 @@ class Estimate:
         -------
         float
         """
+        # the mirror image of the other side
         return Estimate(-self.value, self.se, self.df).p_above(-bound)
 
     def p_within(self, margin) -> float:

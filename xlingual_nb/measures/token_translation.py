@@ -53,6 +53,7 @@ def sentences_of(text: CorpusSpec | RecordsSpec, store) -> list[str]:
     ----------
     text : CorpusSpec or RecordsSpec
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -71,6 +72,7 @@ def sentences_and_references(spec, store) -> list[list[str]]:
     spec : ShiftSpec
         Names two parallel texts, and the most sentences that are read (0 for all).
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -292,6 +294,7 @@ def split_into_sentences(ids: np.ndarray, text: Encoded) -> list[list[int]]:
     ----------
     ids : ndarray, shape (tokens,)
     text : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
@@ -315,7 +318,7 @@ def decode_words(encoder, sentences) -> list[list[str]]:
     from xlingual_nb.measures.contextual_words import units
 
     texts = (encoder.tokenizer.decode(ids, skip_special_tokens=True) for ids in sentences)
-    return [[what for what, _, _ in units(text)] for text in texts]
+    return [[unit for unit, _, _ in units(text)] for text in texts]
 
 
 def known_ids(encoder, side: Side) -> np.ndarray:

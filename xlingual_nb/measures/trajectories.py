@@ -329,6 +329,7 @@ def project_languages(trajectory: Trajectory) -> Projection:
     Parameters
     ----------
     trajectory : Trajectory
+        Vectors of words and their translations along a training.
 
     Returns
     -------
@@ -351,6 +352,7 @@ def project_centred(trajectory: Trajectory) -> Projection:
     Parameters
     ----------
     trajectory : Trajectory
+        Vectors of words and their translations along a training.
 
     Returns
     -------
@@ -397,7 +399,9 @@ def pretraining_checkpoints(spec: PretrainSpec, store) -> dict[int, Path]:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -405,6 +409,7 @@ def pretraining_checkpoints(spec: PretrainSpec, store) -> dict[int, Path]:
         By step.
     """
     path = store.path(spec)
+    # a snapshot is named by the percentage of the training that was done; None is the end
     snapshots = [snapshot_folder(path, percent) for percent in (*sorted(spec.snapshots), None)]
     return {step: folder for folder, step in snapshots}
 

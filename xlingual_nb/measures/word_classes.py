@@ -132,6 +132,7 @@ def mrr_by_class(
     Parameters
     ----------
     spec : WordSpec
+        Dictionary and texts of two languages, and how words are looked up and ranked.
     tables : pair of Tensor, shape (words, H)
         Word vectors of both languages.
     pairs : ndarray, shape (n, 2)

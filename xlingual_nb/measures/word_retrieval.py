@@ -47,6 +47,7 @@ def score_word_retrieval(spec: WordSpec, encoder, pairs, texts, store=None) -> d
     Parameters
     ----------
     spec : WordSpec
+        Dictionary and texts of two languages, and how words are looked up and ranked.
     encoder : Encoder
     pairs : list of (str, str)
         Words and translations.
@@ -134,6 +135,7 @@ def check_words_occur(dictionary: Dictionary, pair, texts, spelling: str, maximu
     Parameters
     ----------
     dictionary : Dictionary
+        Which words, and which translations count.
     pair : tuple of str
     texts : tuple of CorpusSpec
     spelling : str
@@ -205,6 +207,7 @@ def word_retrieval_cost(spec: WordSpec) -> dict:
     Parameters
     ----------
     spec : WordSpec
+        Dictionary and texts of two languages, and how words are looked up and ranked.
 
     Returns
     -------
@@ -369,6 +372,7 @@ def pairs_with_vectors(vectors_by_side, pairs: int) -> tuple[np.ndarray, np.ndar
         vectors.counts[column] > 0 for (_, vectors), column in zip(vectors_by_side, numbers.T)
     ]
     both = np.logical_and(*is_found)
+    # the pairs to test come first, those to learn from after them
     parts = slice(pairs), slice(pairs, None)
     return tuple(np.unique(numbers[rows][both[rows]], axis=0) for rows in parts)
 
@@ -379,6 +383,7 @@ def look_up_vectors(spec: WordFloorsSpec, encoder, pairs, supervision, texts, st
     Parameters
     ----------
     spec : WordFloorsSpec
+        The word retrieval, and the part of the dictionary that a rotation is learnt from.
     encoder : Encoder
     pairs, supervision : list of (str, str)
         Word pairs to test, and to learn from.
@@ -434,6 +439,7 @@ def retrieval_bounds(spec: WordFloorsSpec, encoder, pairs, supervision, texts, s
     Parameters
     ----------
     spec : WordFloorsSpec
+        The word retrieval, and the part of the dictionary that a rotation is learnt from.
     encoder : Encoder
     pairs, supervision : list of (str, str)
         Word pairs to test, and to learn the rotation from.
@@ -476,7 +482,9 @@ def read_pairs_and_texts(spec: WordFloorsSpec, store) -> tuple:
     Parameters
     ----------
     spec : WordFloorsSpec
+        The word retrieval, and the part of the dictionary that a rotation is learnt from.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -501,14 +509,17 @@ def supervision_vectors(spec: WordFloorsSpec, encoder, store) -> tuple:
     Parameters
     ----------
     spec : WordFloorsSpec
+        The word retrieval, and the part of the dictionary that a rotation is learnt from.
     encoder : Encoder
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
     first, second : Tensor, shape (k, H)
         Row i of the second language translates row i of the first.
     """
+    # of the pairs those to learn from are used, as word numbers; those to test on are not
     vectors, _, supervision_pairs = look_up_vectors(
         spec, encoder, *read_pairs_and_texts(spec, store), store
     )
@@ -527,6 +538,7 @@ def make_word_floors(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Called with (spec, done, total).
     """

@@ -66,6 +66,7 @@ def split_world_parameters(vocabulary, parameters):
     Returns
     -------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     parameters : dict
         Those that are not of `WORLD_PARAMETERS`.
 

@@ -116,7 +116,9 @@ def empty_draft(world, rng, style, topic, tense):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     style : Style
     topic : ndarray, shape (n,)
     tense : ndarray, shape (n,), or None
@@ -140,7 +142,9 @@ def sample_favourite(world, rng, role, governor):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     role : str
         Key of `world.ROLES`, as "object".
     governor : ndarray, shape (n,)
@@ -151,6 +155,7 @@ def sample_favourite(world, rng, role, governor):
     ndarray, shape (n,)
         Concepts.
     """
+    # a rank from 0, the most frequent; `FAVOURITE_RANK` has one distribution, its row 0
     return world.favourites[role][
         governor, FAVOURITE_RANK.sample(rng, np.zeros(len(governor), np.int64))
     ]

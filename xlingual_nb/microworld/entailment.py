@@ -41,7 +41,8 @@ def same_frame_label(region, frame, general):
     frame : str
         The frame, a key of `FRAMES`.
     general : bool or None
-        Whether the hypothesis is more general there; None if it is equal.
+        True if the hypothesis is more general there, as "animal" for "cat"; False if it is more
+        special; None if it is equal.
 
     Returns
     -------
@@ -69,7 +70,8 @@ def entailment_label(region, premise, hypothesis, general):
     premise, hypothesis : str
         Frames of the two sentences.
     general : bool or None
-        Whether the hypothesis is more general there; None if it is equal.
+        True if the hypothesis is more general there, as "animal" for "cat"; False if it is more
+        special; None if it is equal.
 
     Returns
     -------

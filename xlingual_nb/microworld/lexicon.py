@@ -99,6 +99,7 @@ def generate_stem(rng, sounds, syllables):
     Parameters
     ----------
     rng : RandomStream
+        Random numbers, the same on every platform.
     sounds : Sounds
         Script of the language, and its syllable patterns, as "CVC".
     syllables : int
@@ -122,6 +123,7 @@ def generate_unused_stem(rng, sounds, syllables, forms, used):
     Parameters
     ----------
     rng : RandomStream
+        Random numbers, the same on every platform.
     sounds : Sounds
         Script of the language, and its syllable patterns.
     syllables : int
@@ -342,6 +344,7 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     cognates : Cognates
         Stems and endings that the language takes from the source.
     rng : RandomStream
+        Random numbers, the same on every platform.
 
     Returns
     -------
@@ -400,6 +403,7 @@ def merge_cognates(lang, world, native, source, cognates):
     sounds = Sounds(lang.script, tuple(lang.syllables.split()))
     endings, used_forms = unambiguous_endings(lang, world, native, source, cognates, rng)
 
+    # `used_forms` are those of cognates so far; native words are added below
     stems = list(native.stems)
     for concept in np.flatnonzero(cognates.stems):
         stems[concept] = source.stems[concept]
@@ -467,7 +471,9 @@ def make_lexicon(lang, world, languages=None):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     languages : dict, optional
         Typologies by name, in which `cognates_with` is looked up before the presets.
 

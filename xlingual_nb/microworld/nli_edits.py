@@ -39,8 +39,11 @@ def fill_modifier(world, rng, matrix, role, slot, governor):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     matrix : ndarray, shape (n, slots)
+        Concept in each slot, as "main.subj.noun", of each sentence; 0 for none.
     role : str
         Key of `world.ROLES`.
     slot, governor : str
@@ -82,7 +85,9 @@ def site_versions(world, rng, matrix, site):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     matrix : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     site : str
@@ -162,7 +167,9 @@ def different_concept(world, rng, kind, old):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     kind : str
         The class.
     old : ndarray, shape (n,)
@@ -218,6 +225,7 @@ def antonyms(world, adjective):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     adjective : ndarray, shape (n,)
 
     Returns
@@ -236,7 +244,9 @@ def replace_word(world, rng, matrix, edit):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     matrix : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     edit : str
@@ -263,7 +273,9 @@ def apply_substitution(world, rng, matrix, edit):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     matrix : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     edit : str
@@ -311,6 +323,7 @@ def apply_frame(world, matrix, name):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     name : str
@@ -538,6 +551,7 @@ def sample_sites(rng, frames, min_sites=0):
     Parameters
     ----------
     rng : RandomStream
+        Random numbers, the same on every platform.
     frames : ndarray, shape (n, 2)
         Frames (plain, negated, ...) of premise and hypothesis, as indices.
     min_sites : int or ndarray, shape (n,)
@@ -554,7 +568,8 @@ def sample_sites(rng, frames, min_sites=0):
     # ranks of random numbers: the sites of rank below n_sites are changed
     rank = np.stack([rng.raw(n) for _ in SITES], axis=1).argsort(1).argsort(1)
 
-    # the direction that does not make the pair neutral
+    # the direction that does not make the pair neutral (label 1): 1, unless a more general
+    # hypothesis (index 2 of `RULES`) does; and a random direction, -1 or 1
     safe = np.where(RULES[:, frames[:, 0], frames[:, 1], 2].T != 1, 1, -1)
     random = 2 * np.stack([rng.integers(n, 2) for _ in SITES], axis=1) - 1
 
@@ -576,6 +591,7 @@ def restrict_to_replacements(rng, sites, substitution):
     Parameters
     ----------
     rng : RandomStream
+        Random numbers, the same on every platform.
     sites : ndarray, shape (n, sites)
         -1, 0, 1: hypothesis more specific, equal, more general.
     substitution : ndarray, shape (n,)
@@ -585,7 +601,7 @@ def restrict_to_replacements(rng, sites, substitution):
     -------
     ndarray, shape (n, sites)
     """
-    # a modifier is dropped (1), not added (-1); a hypernym goes either way
+    # a modifier is dropped (1), not added (-1); a hypernym goes either way: 2 * (0 or 1) - 1
     out = np.abs(sites) * np.where(
         IS_HYPERNYM_SITE, 2 * rng.integers(len(sites), 2)[:, None] - 1, 1
     )
@@ -602,6 +618,7 @@ def sample_design(rng, n, level=LEVELS["quantified"]):
     Parameters
     ----------
     rng : RandomStream
+        Random numbers, the same on every platform.
     n : int
         Number of pairs.
     level : Level

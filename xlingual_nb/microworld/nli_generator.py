@@ -92,6 +92,7 @@ def apply_design(world, rng, rows, design):
     world : World
         The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     rows : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     design : Design
@@ -183,6 +184,7 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     world : World
         The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     rows : ndarray, shape (n, slots)
         Meanings: the concept in each slot, as "main.subj.noun", of a sentence; 0 for none.
     part : {"train", "dev", "test"}
@@ -197,8 +199,9 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     design = sample_design(rng, len(rows), LEVELS[level])
     premise, hypothesis, is_usable = apply_design(world, rng, rows, design)
 
-    # a sentence is in a part by its bag of words: pairs of one bag would be too frequent, and are
-    # thinned to the share of the part
+    # The hash of its bag of words says which part a sentence belongs to, and both sides must be in
+    # the part. Sides with the same words are always in one: such pairs would be too frequent, so
+    # only the part's share of them is kept.
     is_lucky = rng.bernoulli(len(rows), len(QUARTERS_OF_PART[part]) / 4)
 
     for side in (premise, hypothesis):
@@ -310,6 +313,7 @@ def side_features(world, matrix):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
         Concept in each slot of each sentence.
 
@@ -317,6 +321,7 @@ def side_features(world, matrix):
     -------
     list of ndarray of int, shape (n,)
     """
+    # a number for each pair of quantifier and negation: the frame
     frames = matrix[:, SLOT_INDEX["main.subj.quantifier"]] * 2
     features = [frames + (matrix[:, SLOT_INDEX["main.negation"]] > 0)]
     features += [(matrix[:, SLOT_INDEX[slot]] > 0).astype(int) for slot in VISIBLE_SLOTS]
@@ -406,6 +411,7 @@ def sample_balanced(weight, labels, count, rng):
     count : int
         Rows in all; the first labels get the remainder of the division by three.
     rng : RandomStream
+        Random numbers, the same on every platform.
 
     Returns
     -------
@@ -418,7 +424,8 @@ def sample_balanced(weight, labels, count, rng):
         rows = rows[labels[rows] == label]
         n = (count + 2 - label) // 3  # a third, rounded so that the three make `count`
 
-        # no weight above a step of the sampling, so that no row is drawn twice
+        # no weight above a step of the sampling, so that no row is drawn twice; each cut makes the
+        # step smaller, so it is repeated
         weights = weight[rows] / max(1e-12, weight[rows].max())
         for _ in range(20):
             weights = np.minimum(weights, np.add.accumulate(weights)[-1] / n)

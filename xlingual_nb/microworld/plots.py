@@ -59,6 +59,7 @@ def sentence_words(speech, i):
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
     i : int
         Index of the sentence.
 
@@ -192,6 +193,7 @@ def word_positions(words, min_width=3):
     ndarray, shape (words,)
         In letters.
     """
+    # each word with two letters of space; then the middle of each, from the middle of the line
     ends = np.cumsum([0, *(max(min_width, len(word)) + 2 for word in words)])
     return (ends[1:] + ends[:-1] - ends[-1]) / 2
 
@@ -307,6 +309,7 @@ def draw_meaning_tree(meanings, i):
     Parameters
     ----------
     meanings : Meanings
+        Sentences as concepts in the slots of a dependency tree.
     i : int
         Index of the sentence.
 
@@ -400,6 +403,7 @@ def draw_sentence(ax, speech, i, y=0.0):
     ----------
     ax : matplotlib.axes.Axes
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
     i : int
         Index of the sentence.
     y : float

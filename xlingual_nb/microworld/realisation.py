@@ -64,7 +64,9 @@ def article_concepts(lang, world):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
 
     Returns
     -------
@@ -131,7 +133,7 @@ def silent_nominal_slots(lang, world, matrix, path):
     Returns
     -------
     dict of ndarray of bool, shape (n,)
-        By slot (plural, case, article, adp) the sentences without a word there.
+        By slot (plural, case, article, adp: an adposition) the sentences without a word there.
     """
     case = slot_values(matrix, path, "case")
     article = slot_values(matrix, path, "article")
@@ -203,6 +205,7 @@ def silent_verb_slots(lang):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
 
     Returns
     -------
@@ -261,8 +264,11 @@ def drop_pronouns(codes, matrix, lang, world, rng):
     matrix : ndarray, shape (n, slots)
         Concepts.
     lang : Typology
+        Word order, morphology and script of the language.
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     """
     for path in ("main.subj", "then.subj"):
         dropped = world.of(slot_values(matrix, path, "noun"), "pronoun") & rng.bernoulli(
@@ -278,6 +284,7 @@ def sentence_orders(lang, part, seed, n):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
     part : str
     seed : int
     n : int
@@ -517,6 +524,7 @@ def tag_records(speech):
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
 
     Returns
     -------
@@ -532,6 +540,7 @@ def entity_records(speech):
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
 
     Returns
     -------
@@ -574,6 +583,7 @@ def topic_records(speech):
     Parameters
     ----------
     speech : AnnotatedCorpus
+        Sentences with tags, entities, heads and relations.
 
     Returns
     -------
@@ -581,6 +591,7 @@ def topic_records(speech):
         `text`, all sentences of a document, and `label`, the number of its topic.
     """
     corpus = speech.corpus()
+    # the first sentence of each document has the document's topic, as all its sentences have
     first = np.unique(speech.meanings.document, return_index=True)[1]
     return [
         dict(text=" ".join(d), label=int(t))

@@ -110,6 +110,7 @@ def sentence_lengths(matrix):
     Parameters
     ----------
     matrix : ndarray, shape (n, slots)
+        Concept in each slot, as "main.subj.noun", of each sentence; 0 for none.
 
     Returns
     -------
@@ -188,6 +189,7 @@ def sample_plan(world, rng, style):
     world : World
         The microworld: concepts by word class, their frequencies and preferences.
     rng : RandomStream
+        Random numbers, the same on every platform.
     style : Style
         Frequencies of the optional parts of a sentence.
 

@@ -153,6 +153,7 @@ def slot_values(matrix, path, name):
     Parameters
     ----------
     matrix : ndarray, shape (n, slots)
+        Concept in each slot, as "main.subj.noun", of each sentence; 0 for none.
     path, name : str
         Noun phrase or clause, and the last part of the slot's name.
 
@@ -246,7 +247,9 @@ def bag_hash(world, matrix):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Concept in each slot, as "main.subj.noun", of each sentence; 0 for none.
 
     Returns
     -------
@@ -270,7 +273,9 @@ def is_in_part(world, matrix, part):
     Parameters
     ----------
     world : World
+        The microworld: concepts by word class, their frequencies and preferences.
     matrix : ndarray, shape (n, slots)
+        Concept in each slot, as "main.subj.noun", of each sentence; 0 for none.
     part : str
 
     Returns

@@ -396,6 +396,7 @@ def basic_order(lang):
     Parameters
     ----------
     lang : Typology
+        Word order, morphology and script of the language.
 
     Returns
     -------

@@ -84,6 +84,7 @@ class RandomStream:
         -------
         ndarray, shape (n,)
         """
+        # stable: equal random numbers keep their order, on every platform
         return np.argsort(self.raw(n), kind="stable")
 
 # %% ../../nbs/lib/3010_world.ipynb #216c0780
@@ -111,6 +112,7 @@ class Categorical:
         Parameters
         ----------
         rng : RandomStream
+            Random numbers, the same on every platform.
         rows : array-like of int, shape (n,)
             Indices of distributions.
 
@@ -322,7 +324,7 @@ class World:
     parent: np.ndarray  # (concepts,) hypernym, 0 if none
     topic: np.ndarray  # (concepts,) home topic, -1 for the closed class
     pool: dict  # role -> its possible partners
-    by_topic: dict  # role -> Choice over the pool, one row a topic
+    by_topic: dict  # role -> Categorical over the pool, a row a topic
     favourites: dict  # role -> (concepts, FAVOURITES) concepts
     members: dict  # classes asked for before -> (concepts,) booleans
 
@@ -378,6 +380,7 @@ class World:
             return "-"
         name = self.names[self.classes[concept]]
         number = concept - self.first[name]
+        # a closed class has words of its own; a dot parts the digit of verb2 from the number
         return (
             CLOSED_CLASSES[name][number]
             if name in CLOSED_CLASSES
@@ -399,12 +402,14 @@ def topic_weights(home, topics, zipf, rng):
     zipf : float
         Exponent.
     rng : RandomStream
+        Random numbers, the same on every platform.
 
     Returns
     -------
     ndarray of uint64, shape (topics, words)
     """
     rank = zipf_weights(len(home), zipf)[rng.permutation(len(home))]
+    # one of the topics behind the home topic, around the end: another one, if there are two or more
     second = (home + 1 + rng.integers(len(home), max(1, topics - 1))) % topics
     topic = np.arange(topics)[:, None]
     return rank * np.where(topic == home, 40, np.where(topic == second, 10, 1)).astype(np.uint64)
@@ -423,6 +428,7 @@ def favourite_table(pool, by_topic, home, topics, rng):
         Home topic; -1 for none.
     topics : int
     rng : RandomStream
+        Random numbers, the same on every platform.
 
     Returns
     -------

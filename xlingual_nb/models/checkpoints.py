@@ -96,6 +96,7 @@ def view_fault(checkpoint: Checkpoint, view: LanguageView) -> str:
     checkpoint : Checkpoint
         A masked language model, its tokenizer and its languages.
     view : LanguageView
+        How the language enters the model (offsets, segment, order).
 
     Returns
     -------

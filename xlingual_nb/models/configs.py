@@ -70,6 +70,7 @@ def parameter_count(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     vocabulary : int
         Entries of the vocabulary.
     nsp : bool
@@ -230,6 +231,7 @@ def scheduled_learning_rate(training: Training, step: int, steps: int) -> float:
     Parameters
     ----------
     training : Training
+        Length and optimiser settings.
     step : int
         From 0.
     steps : int
@@ -253,6 +255,7 @@ def scheduled_epsilon(training: Training, step: int, decay: float = 0.999) -> fl
     Parameters
     ----------
     training : Training
+        Length and optimiser settings.
     step : int
         From 0.
     decay : float
@@ -583,6 +586,7 @@ def step_flops(
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     vocabulary : int
         Entries of the vocabulary.
     tokens : float

@@ -74,6 +74,7 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     vocabulary : int
         Entries of the vocabulary.
     nsp : bool
@@ -115,6 +116,7 @@ def undecayed_weights(
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     vocabulary : int
         Entries of the vocabulary.
     nsp : bool
@@ -184,6 +186,7 @@ def sinusoidal_positions(shape: Shape, height: float) -> torch.Tensor:
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     height : float
         Amplitude.
 
@@ -264,6 +267,9 @@ class BatchedModels:
 
     def backward(self, loss):
         """Write the gradient of the models' losses into the flat tensors.
+
+        `flat` holds all weights in two tensors, first those with weight decay and then the others;
+        `weights` are named views of these, in the same order.
 
         Parameters
         ----------
@@ -347,6 +353,7 @@ def embedding_lookup(stack: BatchedModels, name, ids):
     Parameters
     ----------
     stack : BatchedModels
+        M models of one shape, run as one batch.
     name : str
         word_embeddings, position_embeddings or token_type_embeddings.
     ids : LongTensor, shape (M, T)
@@ -497,7 +504,9 @@ def hidden_layers(
     Parameters
     ----------
     stack : BatchedModels
+        M models of one shape, run as one batch.
     batch : StackedBatch
+        Inputs and labels of all models.
     dropout : Dropout, optional
 
     Returns
@@ -518,6 +527,7 @@ def mlm_logits(stack: BatchedModels, x) -> torch.Tensor:
     Parameters
     ----------
     stack : BatchedModels
+        M models of one shape, run as one batch.
     x : Tensor, shape (M, n, hidden)
         Last states of the masked tokens.
 
@@ -537,6 +547,7 @@ def next_sentence_logits(stack: BatchedModels, x) -> torch.Tensor:
     Parameters
     ----------
     stack : BatchedModels
+        M models of one shape, run as one batch.
     x : Tensor, shape (M, n, hidden)
         Last states of [CLS].
 

@@ -110,9 +110,11 @@ class Encoder(Protocol):
         Parameters
         ----------
         sentences : Encoded
+            Token ids of each sentence.
         groups : iterable of ndarray
             Indices of the sentences of each batch.
         view : LanguageView or str
+            A language, or how it enters the model (offsets, segment, order).
         layers : iterable of int
 
         Yields
@@ -132,6 +134,7 @@ def token_id_range(encoder: Encoder, view) -> tuple[int, int]:
     ----------
     encoder : Encoder
     view : LanguageView or str
+        A language, or how it enters the model (offsets, segment, order).
 
     Returns
     -------

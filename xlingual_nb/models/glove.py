@@ -156,7 +156,7 @@ def row_gradients(targets, context, residual, opposite) -> tuple[torch.Tensor, t
 
 
 def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Gradients of half of GloVe's loss on a batch of cells of the co-occurrence matrix.
+    """Gradients of GloVe's loss, halved, on a batch of cells of the co-occurrence matrix.
 
     Parameters
     ----------

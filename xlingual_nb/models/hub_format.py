@@ -55,6 +55,7 @@ def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool =
     Parameters
     ----------
     shape : Shape
+        Sizes of the encoder, as in `transformers.BertConfig`.
     vocabulary : int
         Entries of the vocabulary.
     dropout : float
@@ -156,5 +157,6 @@ def load_stack(folders, device="cpu") -> BatchedModels:
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")
         for name, w in stack.weights.items():
+            # one weight here, as of queries, keys and values, may be several in the folder
             w.data[m] = torch.cat([tensors[n] for n in hub_weight_names(name)])
     return stack

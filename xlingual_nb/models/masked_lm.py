@@ -249,9 +249,11 @@ class Checkpoint:
         Parameters
         ----------
         sentences : Encoded
+            Token ids of each sentence.
         groups : iterable of ndarray
             Indices of the sentences of each batch.
         view : LanguageView or str
+            A language, or how it enters the model (offsets, segment, order).
         layers : iterable of int
 
         Returns

@@ -360,14 +360,14 @@ def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
     Returns
     -------
     float
-        Sum over the slots of a constant, for matrix products, and the row length, for
-        attention.
+        Sum over the slots (places for a token) of a constant, for matrix products, and of the
+        row length, for attention.
     """
     is_short = lengths <= rows[0]
     cost = 0
     for group, row in zip((lengths[is_short], lengths[~is_short]), rows):
         n_rows = first_fit(group, row)[2]
-        cost += n_rows * row * (200 + row)  # matrix products and attention
+        cost += n_rows * row * (200 + row)  # a slot: 200 for matrix products, `row` for attention
     return cost
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #e708788d

@@ -130,7 +130,7 @@ class LanguageInput:
         )
 
     def argument(self, language: str, shape, path) -> torch.Tensor:
-        """The argument for a batch of texts.
+        """The id of a language as an argument of the model's forward pass, such as XLM's `langs`.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class LanguageInput:
         Returns
         -------
         Tensor, shape (texts, width) or (texts,)
-            Wide where the model wants an id a token.
+            The id of each token, if the model takes one a token (`is_per_token`), or of each text.
         """
         number = self.language_id(language, path)
         return torch.full(shape if self.is_per_token else shape[:1], number)
@@ -163,11 +163,11 @@ def find_language_input(model: nn.Module) -> LanguageInput | None:
     """
     config = model.config
     arguments = inspect.signature(model.forward).parameters
-    if "lang_ids" in arguments:
+    if "lang_ids" in arguments:  # X-MOD, an id a text
         return LanguageInput(
             "lang_ids", {name: i for i, name in enumerate(config.languages)}, False
         )
-    # XLM with one language, or without embeddings of languages, does not look at it.
+    # XLM takes an id a token, and ignores it with one language, or without embeddings of languages.
     if "langs" in arguments and config.use_lang_emb and config.n_langs > 1:
         ids = {name: int(number) for name, number in config.lang2id.items()}
         return LanguageInput("langs", ids, True)

@@ -119,6 +119,7 @@ def document_ends(corpus: Corpus) -> np.ndarray:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
 
     Returns
     -------
@@ -236,6 +237,7 @@ def document_ids(
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     language : Language
         Its corpus and its transforms.
     tokenizer : tokenizers.Tokenizer
@@ -328,7 +330,9 @@ def neighbour_table(spec: PretrainSpec, store) -> np.ndarray | None:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     store : Store
+        Finds the folder of a run by its spec.
 
     Returns
     -------
@@ -533,7 +537,8 @@ def make_pretraining(specs, folders, store, progress, ranks=Ranks()):
         job = training_job(spec, folder, tokenizer, store)
         groups.setdefault(loop.total_steps(job, training), []).append((spec, job))
 
-    # So that a GPU does not wait for the masking and packing of its batches. Each of `ranks` has some.
+    # Processes that mask and pack batches ahead, so that a GPU does not wait: 2 to 8 beside each of
+    # `ranks`, of whose share of the cores 4 stay free.
     workers = 0 if device() == "cpu" else min(8, max(2, cores() // ranks.size - 4))
 
     for members in groups.values():
@@ -559,6 +564,7 @@ def count_inputs(spec: PretrainSpec, language: Language) -> tuple[int, int]:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
     language : Language
 
     Returns

@@ -387,7 +387,7 @@ def language_segment_pairs(
     """
     pairs = []
     for n in range(PASSES):
-        rng = seeded_generator(PAIRS, 0, language, n)
+        rng = seeded_generator(PAIRS, 0, language, n)  # 0: `resample_languages` has 1
         pairs += document_pairs(text, ends, max_tokens, rng, short)
     return np.array(pairs, np.int64).reshape(-1, 5)
 
@@ -471,6 +471,7 @@ def build_pair_dataset(
     ]
     tables = resample_languages(tables, origins, exponent)
 
+    # rows are `SegmentPair`: start and length of both segments, and whether the second follows
     table = np.concatenate(tables)
     counts = [len(t) for t in tables]
 

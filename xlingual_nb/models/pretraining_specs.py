@@ -235,6 +235,7 @@ def check_positions(spec) -> None:
     Parameters
     ----------
     spec : PretrainSpec
+        Languages, tokenizer, model size, training and masking.
 
     Raises
     ------
@@ -288,6 +289,7 @@ def has_shifted_copy(spec: PretrainSpec) -> bool:
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
 
     Returns
     -------
@@ -305,6 +307,7 @@ def languages_with_own_specials(spec: PretrainSpec) -> list[str]:
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
 
     Returns
     -------
@@ -325,6 +328,7 @@ def vocabulary_size(spec: PretrainSpec, size: int) -> int:
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
     size : int
         Entries of the tokenizer's vocabulary.
 
@@ -408,6 +412,7 @@ def find_language_view(spec: PretrainSpec, size: int, name: str) -> LanguageView
     Parameters
     ----------
     spec : PretrainSpec, EmbedSpec or SpaceSpec
+        How a model or word vectors are trained, and on which languages.
     size : int
         Entries of the tokenizer's vocabulary.
     name : str

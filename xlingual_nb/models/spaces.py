@@ -144,6 +144,7 @@ def frequent_subwords(part: EmbedSpec, tokenizer, store, minimum: int) -> np.nda
         Of one language.
     tokenizer : tokenizers.Tokenizer
     store : Store
+        Finds the folder of a run by its spec.
     minimum : int
         Occurrences that a subword needs.
 
@@ -226,7 +227,8 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
         # `read` maps ids of the tokenizer to those of the language
         _, read = language_reader(spec, language.name, tokenizer)
         text = read(tokenizers.encode(tokenizer, words))  # each word a sentence
-        # first subword of each word (min: the last word may have none)
+        # first subword of each word; where the last word has none, its start is past the end: any id
+        # will do then, as the last line of the loop drops words that are not one subword
         first = text.ids[np.minimum(text.starts[:-1], len(text.ids) - 1)]
         # row of each id in the table of its language, -1 where it has none
         row_of = np.full(1 + max(first.max(), ids[side].max()), -1)
@@ -458,6 +460,7 @@ def space_cost(spec: SpaceSpec) -> dict:
     Parameters
     ----------
     spec : SpaceSpec
+        Word vectors of several languages, and how they are mapped.
 
     Returns
     -------

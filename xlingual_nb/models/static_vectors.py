@@ -370,6 +370,7 @@ class StaticVectors:
         Parameters
         ----------
         sentences : Encoded
+            Token ids of each sentence.
         groups : iterable of ndarray
             Indices of the sentences of each batch.
         view : LanguageView or str

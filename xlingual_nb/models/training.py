@@ -323,7 +323,7 @@ def check_finite_losses(jobs, loss, step: int) -> None:
         If a loss is NaN or infinite; it names seed and step.
     """
     for job, value in zip(jobs, loss.tolist()):
-        if value != value or value == float("inf"):
+        if value != value or value == float("inf"):  # NaN, which is unequal to itself, or infinite
             raise FloatingPointError(
                 f"the loss of seed {job.seed} is {value} at step {step}: lower the learning rate "
                 "or lengthen the warm-up"

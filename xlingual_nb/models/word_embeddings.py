@@ -157,6 +157,7 @@ def mixed_text(spec: EmbedSpec, tokenizer, store) -> Encoded:
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     sentences = []
     for language in spec.languages:
@@ -253,6 +254,7 @@ def train_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np
     Parameters
     ----------
     spec : EmbedSpec
+        How word vectors are trained, and on which languages.
     text : Encoded
         Token ids of each sentence.
     names : list of str
@@ -359,6 +361,7 @@ def check_text_length(spec: EmbedSpec) -> None:
     Parameters
     ----------
     spec : EmbedSpec
+        How word vectors are trained, and on which languages.
 
     Raises
     ------
@@ -381,6 +384,7 @@ def embedding_cost(spec: EmbedSpec) -> dict:
     Parameters
     ----------
     spec : EmbedSpec
+        How word vectors are trained, and on which languages.
 
     Returns
     -------

@@ -256,7 +256,7 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
     if not of_stage:
         raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
 
-    # every version is proved before any run is accepted
+    # {digest of old code: its runs}; every version is proved before any run is accepted
     stale = [spec for spec in of_stage if view.state(spec) == "stale"]
     versions = _stale_by_version(store, view, stale, tell)
     proofs = {}
@@ -266,6 +266,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
     accepted = []
     for version, specs in versions.items():
         accepted += [_accept(store, spec, code, version, proofs[version]) for spec in specs]
+
+    # runs that read accepted ones were stale for that alone: their manifests are brought up to date
     n_renewed = _renew_readers(store, list(specs_by_id.values()), code)
     readers = f", {n_renewed} that read them renewed" if n_renewed else ""
     tell(f"{len(accepted)} runs of stage {stage} accepted{readers}")

@@ -222,6 +222,7 @@ class Dask:
         Parameters
         ----------
         job : Job
+            A call to be made, here or in another process.
         """
         packed = pack(job)
         if self._end_reason:
@@ -237,6 +238,7 @@ class Dask:
         Yields
         ------
         job : Job
+            A call to be made, here or in another process.
         failure : Failure or None
             None where the job ended well.
         """

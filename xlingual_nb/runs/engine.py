@@ -134,6 +134,7 @@ def make_together(make: Callable, specs: list, folders: list, store: Store, prog
     folders : list of Path
         The folder of each run.
     store : Store
+        Store of runs.
     progress : Progress
         Is told how far each run is.
     """
@@ -242,6 +243,7 @@ class Study:
         nodes : dict
             {run id: Node} of the runs to be made, inputs first.
         store : Store
+            Store of runs.
         code : dict
             {stage: {definition: digest}} when the study began.
         executor : Inline, Processes or Dask
@@ -332,6 +334,7 @@ class Study:
         Parameters
         ----------
         job : Job
+            A call to be made, here or in another process.
         failure : Failure or None
             None where it ended well, though another process may be making some of its runs.
         """

@@ -73,6 +73,7 @@ def pack(job: Job) -> bytes | Failure:
     Parameters
     ----------
     job : Job
+        A call to be made, here or in another process.
 
     Returns
     -------
@@ -95,6 +96,7 @@ def attempt(job: Job) -> Failure | None:
     Parameters
     ----------
     job : Job
+        A call to be made, here or in another process.
 
     Returns
     -------
@@ -186,6 +188,7 @@ class Inline:
         Parameters
         ----------
         job : Job
+            A call to be made, here or in another process.
         """
         self._jobs.append(job)
 
@@ -396,6 +399,7 @@ class Worker:
         Parameters
         ----------
         job : Job
+            A call to be made, here or in another process.
 
         Returns
         -------
@@ -527,6 +531,7 @@ class Processes:
         Parameters
         ----------
         job : Job
+            A call to be made, here or in another process.
         """
         self._jobs.put(job)
         self._n_open += 1

@@ -447,7 +447,7 @@ class Lock:
         `holder` is the file that names the owner: the lock, or a claim on it.
         """
         gone = is_gone(owner)
-        if gone is not None:
+        if gone is not None:  # a process of this machine
             return gone
         try:
             beat = (owner.get("name"), holder.stat().st_mtime_ns)

@@ -463,6 +463,7 @@ def list_runs(store: Store) -> "pd.DataFrame":
     Parameters
     ----------
     store : Store
+        Store of runs.
 
     Returns
     -------

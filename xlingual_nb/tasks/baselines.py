@@ -488,6 +488,7 @@ def task_for_spec(spec: BagsSpec, records: list[dict]) -> Task:
     Parameters
     ----------
     spec : BagsSpec
+        Vocabulary, and labelled records to train and test on.
     records : list of dict
         The training set. Of NER, entities that it lacks are also scored by themselves.
 
@@ -533,6 +534,7 @@ def keep_features(bags: Encoded, is_known: np.ndarray) -> Encoded:
     Returns
     -------
     Encoded
+        Ids of the features of each bag that stay.
     """
     stays = is_known[bags.ids]
     # a bag starts after as many features as stay before it
@@ -545,6 +547,7 @@ def read_bags(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     Parameters
     ----------
     spec : BagsSpec
+        Vocabulary, and labelled records to train and test on.
     task : Task
     store : Store
         Finds the folder of a run by its spec.
@@ -561,6 +564,7 @@ def read_bags(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     from xlingual_nb.models.checkpoint_folders import load_tokenizer
 
     tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
+    # every subword counts, also those beyond the model's maximum length
     tokenizer.backend_tokenizer.no_truncation()
     is_ordinary = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
 

@@ -226,6 +226,7 @@ class ParserHead(nn.Module):
             1, predicted_heads[..., None].expand(-1, -1, heads.shape[2])
         ).flatten(0, 1)[:, None]
 
+        # scores are [batch * units, 1 dependent, labels, 1 head]
         return self.relations(dependents.flatten(0, 1)[:, None], head_vectors)[
             :, 0, :, 0
         ].unflatten(0, predicted_heads.shape)

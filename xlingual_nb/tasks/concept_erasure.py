@@ -129,7 +129,8 @@ def fit_erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> 
     for language, mean in means.items():
         way_to_source = torch.from_numpy(means[source] - mean)
         aside[language] = random_orthogonal(way_to_source, seed).numpy()
-        rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]  # [H, H]
+        # [H, H]: the shape (H,) twice
+        rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]
 
     def shift_aside(language, X):
         return X + aside[language]
@@ -241,6 +242,7 @@ def f1_or_accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
         In [0, 1].
     """
     gold_tags = list(chain.from_iterable(gold))
+    # `LABELS`: entailment, neutral, contradiction; no BIO tag is one of them
     if set(gold_tags) <= {*LABELS}:
         return accuracy(list(chain.from_iterable(predicted)), gold_tags)
     return span_f1(gold, predicted)["f1"]
@@ -314,13 +316,13 @@ def score_erasures(
         )
 
     scores = {}
-    for name, out in fit_erasures(development, train.language, seed).items():
+    for name, erase in fit_erasures(development, train.language, seed).items():
         # how often a test vector's language is recognised, learnt from at most
         # `MAX_LANGUAGE_VECTORS` of each
-        erased_development = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in development.items()}
-        erased_evaluation = {l: out(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in evaluation.items()}
+        erased_development = {l: erase(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in development.items()}
+        erased_evaluation = {l: erase(l, X[:MAX_LANGUAGE_VECTORS]) for l, X in evaluation.items()}
         scores[name] = {
-            "score": score_head(out, train, tests, settings),
+            "score": score_head(erase, train, tests, settings),
             "identity": identification_accuracy(erased_development, erased_evaluation),
             "spread": identification_accuracy(erased_development, erased_evaluation, spreads=True),
         }

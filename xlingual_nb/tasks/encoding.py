@@ -60,6 +60,7 @@ def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.n
     Returns
     -------
     premises, hypotheses : Encoded
+        Token ids of each sentence.
     labels : ndarray of int64, shape (n,)
         Indices into `LABELS`.
 
@@ -306,6 +307,7 @@ def keep_order(inputs: Inputs) -> Inputs:
     Parameters
     ----------
     inputs : Inputs
+        Token ids and right answers of records.
 
     Returns
     -------
@@ -320,7 +322,12 @@ def text_bags(inputs: Inputs) -> Encoded:
     Parameters
     ----------
     inputs : Inputs
-        Token ids of the documents.
+        Token ids of the documents: `texts` has all first texts, and all second ones.
+
+    Returns
+    -------
+    Encoded
+        For each document the ids of its first text, followed by those of its second.
     """
     return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
 

@@ -173,6 +173,7 @@ class Network:
         Parameters
         ----------
         inputs : Inputs
+            Token ids and right answers of records.
         numbers : sequence of int
             Of the rows.
 
@@ -613,6 +614,7 @@ def mean_unit_vector(network: Network, inputs: Inputs) -> torch.Tensor:
     -------
     Tensor, shape (width,)
     """
+    # False: not in training
     rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
     lengths = sum(text.lengths for text in rows.texts)
 

@@ -166,6 +166,7 @@ def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
     dev : Inputs or None
         For the choice of the epoch; None holds out a tenth of `train`.
     settings : Bag
+        Layers, and settings of their linear classifiers.
     seed : int
     progress : callable
         Called with (layers done, layers in all).

@@ -276,6 +276,7 @@ def train_layer(
     labels : int
         Number of classes.
     settings : Bag
+        Layers, and settings of their linear classifiers.
     seed : int
 
     Returns
@@ -320,6 +321,7 @@ def train_layers(
     dev : Inputs or None
         None holds out a tenth of `train`.
     settings : Bag
+        Layers, and settings of their linear classifiers.
     seed : int
     progress : callable
         Called with (layers done, layers in all).

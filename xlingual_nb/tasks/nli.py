@@ -81,8 +81,9 @@ def nli_cost(spec: NliSpec) -> dict:
         `flops`, and `bytes` on disk.
     """
     shape = spec.checkpoint.shape
-    pairs = spec.train.records.size or 400_000
+    pairs = spec.train.records.size or 400_000  # without a size all: about those of MNLI
     tokens = pairs * spec.settings.epochs * min(40, shape.max_tokens)
+    # 0: no output layer over the vocabulary
     return {"flops": step_flops(shape, 0, tokens), "bytes": 1000}
 
 # %% ../../nbs/lib/6100_nli.ipynb #96edf272
@@ -230,6 +231,7 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     Parameters
     ----------
     spec : FrozenNliSpec
+        Checkpoint, labelled pairs to train and test on, and settings of the probe.
 
     Returns
     -------
@@ -264,6 +266,7 @@ def rotation_to_source(spec: FrozenNliSpec, language: str, encoder, store):
     Parameters
     ----------
     spec : FrozenNliSpec
+        Checkpoint, labelled pairs to train and test on, and settings of the probe.
     language : str
     encoder : Encoder
     store : Store
@@ -297,14 +300,16 @@ def task_with_rotations(spec: FrozenNliSpec, store) -> Task:
     Returns
     -------
     Task
+        `FROZEN_NLI`, the same task without rotations, with another step of prediction.
     """
 
-    def turn_and_read(encoder, reader, inputs):
+    def rotate_and_predict(encoder, reader, inputs):
+        """Labels by the trained probe `reader`, from vectors rotated into the source's space."""
         return predict_with_probe(
             encoder, reader, inputs, rotation_to_source(spec, inputs.views[0].name, encoder, store)
         )
 
-    return replace(FROZEN_NLI, head=replace(FROZEN_NLI.head, answer=turn_and_read))
+    return replace(FROZEN_NLI, head=replace(FROZEN_NLI.head, answer=rotate_and_predict))
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a63c07c
 def make_frozen_nli(specs, folders, store, progress):

@@ -146,6 +146,7 @@ def pack_in_rows(lengths: np.ndarray) -> Rows:
     Returns
     -------
     Rows
+        Length and first slot of each text, slots counted row by row, and the shape (rows, width).
     """
     # Half as wide again as the longest text, so that short ones fit beside it.
     width = int(lengths.max()) * 3 // 2
@@ -305,7 +306,8 @@ def last_states(
 
     x = embed_tokens(bert.base.embeddings, arguments)  # [rows * slots, width]
 
-    # all masks of a step from one draw, in the order in which the model needs them
+    # all dropout masks of a step from one draw, in the order in which they are needed: of the
+    # embeddings; of each layer those of its attention, attention output and feed-forward output
     block_shapes = [mask.shape, x.shape, x.shape]
     unit_shape = (len(slots), x.shape[1])
     last_shapes = [mask.shape, unit_shape, unit_shape]

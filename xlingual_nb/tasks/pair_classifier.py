@@ -399,7 +399,7 @@ class SiameseHead(nn.Module):
         """
 
         def scaled_sum(part):
-            is_part = (parts == part).to(states.dtype)  # [batch, length]
+            is_part = (parts == part).to(states.dtype)  # [batch, width]; / 8 keeps sums near 1
             return torch.einsum("bt,bth->bh", is_part, states) / 8
 
         u = scaled_sum(1)

@@ -65,7 +65,7 @@ class Frozen:
     cached: Features | None = None
 
     def read(self, groups):
-        """Vectors of groups of sentences.
+        """Vectors of the tokens of each batch, from the cache, or from a forward pass without one.
 
         Parameters
         ----------
@@ -75,7 +75,8 @@ class Frozen:
         Returns
         -------
         iterator of (Tensor, LongTensor)
-            Tokens (B, T, H), the last repeated, and lengths (B,).
+            Of each batch the vectors (B, T, H), a sentence's last one repeated as padding, and
+            the lengths (B,).
         """
         return self._asked(groups) if self.cached is None else map(self._looked_up, groups)
 

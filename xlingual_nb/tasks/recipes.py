@@ -235,9 +235,10 @@ def recipe_flops(
     -------
     float
     """
-    tokens = texts * min(pieces + 2, settings.pieces)
+    tokens = texts * min(pieces + 2, settings.pieces)  # with [CLS] and [SEP]
 
-    # fine-tuning: forward and backward (three times a forward pass) through encoder and head
+    # fine-tuning: forward and backward (three times a forward pass) through encoder and head; 0
+    # stands for no output layer over the vocabulary
     if isinstance(settings, Tuning):
         return settings.epochs * (step_flops(shape, 0, tokens) + 3 * tokens * head(shape.hidden))
 
@@ -249,6 +250,8 @@ def recipe_flops(
     # frozen states are computed in the first epoch alone where they fit into memory
     reading = step_flops(shape, 0, tokens) / 3
     is_cached = 4 * tokens * (shape.layers + 1) * shape.hidden <= CACHE_BYTES
+
+    # a weight of the BiLSTM takes 2 operations a token forward and 4 backward
     return (
         epochs * tokens * (6 * weights + 3 * head(2 * width))
         + (1 if is_cached else epochs) * reading

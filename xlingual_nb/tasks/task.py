@@ -179,6 +179,7 @@ def tag_by_crf(encoder, tagger, inputs: Inputs):
         The one whose vectors the tagger was trained on.
     tagger : bilstm_crf.Tagger
     inputs : Inputs
+        Token ids and right answers of records.
 
     Returns
     -------
@@ -227,6 +228,7 @@ def tag_by_regression(encoder, tagger, inputs: Inputs):
         The one whose vectors the tagger was trained on.
     tagger : linear_probes.LinearTagger
     inputs : Inputs
+        Token ids and right answers of records.
 
     Returns
     -------

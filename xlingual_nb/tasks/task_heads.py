@@ -412,6 +412,7 @@ def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
     if isinstance(settings, Tuning):
         lengths = np.ones_like(lengths)  # [CLS] alone
     positions = np.minimum(np.arange(int(lengths.max())), lengths[:, None] - 1)
+    # flat: row of the batch times its width, plus the position in the row
     return arguments, np.arange(len(lengths))[:, None] * width + positions, lengths
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #fb0f4854

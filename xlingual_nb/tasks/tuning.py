@@ -296,10 +296,12 @@ def linear_warmup_schedule(settings, ended: Callable = lambda scores: False) -> 
     Schedule
     """
 
-    # that of pretraining (`scheduled_learning_rate`), which counts its warm-up in steps
+    # pretraining has the same schedule (`scheduled_learning_rate`), with its warm-up in steps
     def rate(step, steps, scores):
-        pace = Training(learning_rate=settings.learning_rate, warmup=round(settings.warmup * steps))
-        return scheduled_learning_rate(pace, step, steps)
+        pretraining = Training(
+            learning_rate=settings.learning_rate, warmup=round(settings.warmup * steps)
+        )
+        return scheduled_learning_rate(pretraining, step, steps)
 
     return Schedule(settings.epochs, settings.batch, rate, ended)
 

@@ -304,6 +304,7 @@ def tags_cost(spec: TunedTagsSpec) -> dict:
     Parameters
     ----------
     spec : TunedTagsSpec
+        Checkpoint, labelled records to train and test on, and training settings.
 
     Returns
     -------
@@ -342,6 +343,7 @@ def tagging_task(spec, store) -> Task:
     Parameters
     ----------
     spec : TunedTagsSpec
+        Checkpoint, labelled records to train and test on, and training settings.
     store : Store
         Finds the folder of a run by its spec.
 

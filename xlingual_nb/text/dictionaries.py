@@ -139,6 +139,7 @@ def read_file_pairs(dictionary: Dictionary, languages) -> list[tuple[str, str]]:
     """
     path = dictionary_file(dictionary, languages)
     pairs = select_part([*read_word_pairs(path)], dictionary.part)
+    # MUSE may have the file of the opposite direction alone, as es-en for en-es
     is_reversed = dictionary.source == "muse" and not path.name.startswith(
         f"{natural_language(languages[0])}-"
     )
@@ -220,7 +221,8 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
 
     annotated_corpora = []
     for text in texts:
-        # of the languages, not of the texts: as many sentences for each, and the same
+        # the default number of sentences and seed, whatever those of the texts are: so sentences of
+        # both languages are translations, and the dictionary depends on the languages alone
         parameters = {k: v for k, v in text.parameters if k not in ("sentences", "seed")}
         annotated_corpora.append(
             microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
@@ -331,6 +333,7 @@ def dictionary_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str
     Parameters
     ----------
     dictionary : Dictionary
+        Which words, and which translations count.
     languages : pair of str
     texts : pair of CorpusSpec
         Needed by `micro` and `same`; their transforms apply to all sources.

@@ -94,7 +94,7 @@ def read_topics(lines: list[str], language: str) -> list[Conversion]:
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def read_languages(lines: list[str], language: str) -> list[Conversion]:
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------

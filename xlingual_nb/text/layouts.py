@@ -186,6 +186,7 @@ def name_layout_in_errors(path: Path | None, kind: str, language: str = "", stri
     """
     try:
         yield
+        # the reader had no error: is the file in another layout all the same?
         layout = foreign_layout_message(path, kind, language) if strict and path else ""
         require(not layout, f"{path} is of another layout, {layout}")
     except InputError as error:
@@ -296,7 +297,8 @@ def convert(
     if form:
         lines = [unicodedata.normalize(form, line) for line in lines]
 
-    if to is None and reading.layout == "WiLI-2018":  # of two files
+    # WiLI has texts and labels in two files, x_train.txt and y_train.txt: the result is a third
+    if to is None and reading.layout == "WiLI-2018":
         to = path.with_name(f"wili.{path.stem.removeprefix('x_')}.tsv")
     target = to or path.with_name(path.name.removesuffix(".gz"))
     original = path.with_name(path.name + ORIGINAL)

@@ -43,6 +43,7 @@ def describe_extent(corpus: Corpus) -> str:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
 
     Returns
     -------
@@ -186,6 +187,7 @@ def drop_verse_ranges(corpus: Corpus) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
 
     Returns
     -------
@@ -507,6 +509,7 @@ def read_parallel_corpora(
     Parameters
     ----------
     store : Store
+        Finds the folder of a run by its spec.
     first : CorpusSpec
     second : CorpusSpec or None
         None gives the first twice.

@@ -140,6 +140,7 @@ def sample_pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: 
     Returns
     -------
     Swaps
+        Number of swaps of each sentence, and both positions of each swap.
     """
     n_pairs = lengths * (lengths - 1) // 2
     counts = np.floor(p * n_pairs + 0.5).astype(np.int64)
@@ -171,6 +172,7 @@ def sample_released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, se
     Returns
     -------
     Swaps
+        Number of swaps of each sentence, and both positions of each swap.
     """
     counts = np.maximum((lengths - 1) * p, 0).astype(np.int64)
 
@@ -280,6 +282,7 @@ def permute(
     Parameters
     ----------
     encoded : Encoded
+        Token ids of each sentence.
     p : float
         In [0, 1].
     seed : int
@@ -293,6 +296,7 @@ def permute(
     Returns
     -------
     Encoded
+        Token ids of each sentence.
 
     Examples
     --------

@@ -492,12 +492,13 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
         Whether the file is certainly wrong.
     """
     layout = foreign_layout_message(path, kind, language)
-    of_layout = [f"is of another layout, {layout}"] if layout else []
-    # readers of text and label take any two columns: labels for texts, a header for a record
+    layout_findings = [f"is of another layout, {layout}"] if layout else []
+    # A reader of two columns, text and label, reads a file of another layout without an error: it
+    # takes labels for texts, or a header for a record. So such a file is examined further.
     name = path.name.removesuffix(".gz")
     is_misread = kind in ("doc", "langid") and name.endswith(".tsv")
     if layout and not is_misread:
-        return of_layout, False
+        return layout_findings, False
 
     try:
         lines = read_lines(path)
@@ -507,7 +508,7 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
     except InputError:
         return [], False
     findings = findings + normal_form_findings(path, kind, lines, least)
-    return findings + of_layout, is_wrong or bool(layout)
+    return findings + layout_findings, is_wrong or bool(layout)
 
 
 def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[str]], list[str]]:

@@ -289,6 +289,7 @@ def format_sources(reader: RecordReader) -> str:
     Parameters
     ----------
     reader : RecordReader
+        How the records of a task are read.
 
     Returns
     -------
@@ -306,6 +307,7 @@ def find_split_file(reader: RecordReader, source: str, part: str) -> Path:
     Parameters
     ----------
     reader : RecordReader
+        How the records of a task are read.
     source : str
         DATA_SET/LANGUAGE.
     part : str

@@ -90,6 +90,7 @@ def check_file_parameters(reader: RecordReader, source: str, parameters: dict) -
     Parameters
     ----------
     reader : RecordReader
+        How the records of a task are read.
     source : str
         As in `load_records`.
     parameters : dict
@@ -294,6 +295,7 @@ def spec_readers(spec: RecordsSpec) -> dict[str, RecordReader]:
     Parameters
     ----------
     spec : RecordsSpec
+        Task, source, part, number and transforms of labelled records.
 
     Returns
     -------
@@ -311,6 +313,7 @@ def make_records(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused.
 
@@ -359,6 +362,7 @@ def count_records(spec: RecordsSpec) -> int | None:
     Parameters
     ----------
     spec : RecordsSpec
+        Task, source, part, number and transforms of labelled records.
 
     Returns
     -------

@@ -145,6 +145,7 @@ def select_books(corpus: Corpus, books: str) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     books : str
         `OT`, `NT`, or book codes separated by commas.
 
@@ -208,6 +209,7 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     split : {True, "clauses", "phrases"}
         Key of `VERSE_SPLITTERS`; True are sentences.
 
@@ -238,6 +240,7 @@ def holdout_split(corpus: Corpus, part: str, holdout: int, source: str) -> Corpu
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     part : str
         `train` or `dev`.
     holdout : int
@@ -266,6 +269,7 @@ def holdout_split(corpus: Corpus, part: str, holdout: int, source: str) -> Corpu
             f"it has {len(corpus)} sentences; take fewer"
         )
 
+    # the sentences before `first` are the part train, the others dev
     first = len(corpus) - holdout
     return corpus.select((i < first) == (part == "train") for i in range(len(corpus)))
 
@@ -338,8 +342,9 @@ def applicable_parameters(source: str, parameters: dict) -> dict:
     -------
     dict
     """
-    verses = (path := locate_source(source)) is not None and is_verse_file(path)
-    return {k: v for k, v in parameters.items() if verses or k not in VERSE_PARAMETERS}
+    # a source without a file, such as the microworld, has no verses
+    has_verses = (path := locate_source(source)) is not None and is_verse_file(path)
+    return {k: v for k, v in parameters.items() if has_verses or k not in VERSE_PARAMETERS}
 
 
 def concatenate_corpora(corpora: list[Corpus]) -> Corpus:
@@ -488,6 +493,7 @@ def load_spec(spec: CorpusSpec) -> Corpus:
     Parameters
     ----------
     spec : CorpusSpec
+        Source, part, parameters and transforms of a text.
 
     Returns
     -------
@@ -510,6 +516,7 @@ def counting_sample(spec: CorpusSpec) -> tuple[CorpusSpec, float]:
     Parameters
     ----------
     spec : CorpusSpec
+        Source, part, parameters and transforms of a text.
 
     Returns
     -------
@@ -536,6 +543,7 @@ def corpus_size(spec: CorpusSpec) -> tuple[int, int]:
     Parameters
     ----------
     spec : CorpusSpec
+        Source, part, parameters and transforms of a text.
 
     Returns
     -------
@@ -553,11 +561,13 @@ def document_sizes(spec: CorpusSpec) -> tuple[int, ...]:
     Parameters
     ----------
     spec : CorpusSpec
+        Source, part, parameters and transforms of a text.
 
     Returns
     -------
     tuple of int
     """
+    # of a long generated text a sample is read, whose sizes are repeated: a tuple times a number
     sample, factor = counting_sample(spec)
     return tuple(
         sum(len(s.split()) for s in document) for document in load_spec(sample).documents
@@ -570,6 +580,7 @@ def write_corpus(corpus: Corpus, folder: Path) -> None:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     folder : Path
     """
     (folder / "corpus.json").write_text(
@@ -605,6 +616,7 @@ def make_corpus(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused.
 

@@ -479,7 +479,7 @@ def read_nli_columns(lines: list[str], language: str) -> list[Conversion]:
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------
@@ -558,7 +558,7 @@ def read_dictionary_columns(lines: list[str], language: str) -> list[Conversion]
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------
@@ -618,7 +618,7 @@ def read_conllu_columns(lines: list[str], language: str) -> list[Conversion]:
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------

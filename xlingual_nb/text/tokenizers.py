@@ -39,7 +39,7 @@ def slice_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> ranges(np.array([10, 0]), np.array([3, 2])).tolist()
+    >>> slice_indices(np.array([10, 0]), np.array([3, 2])).tolist()
     [10, 11, 12, 0, 1]
     """
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
@@ -71,6 +71,7 @@ class Encoded:
         Returns
         -------
         Encoded
+            Token ids of each sentence.
         """
         rows = [np.asarray(s, np.int32) for s in sentences]
         return cls(
@@ -107,6 +108,7 @@ class Encoded:
         Returns
         -------
         Encoded
+            Token ids of each sentence.
         """
         # a mask becomes indices; an empty list would be of floats
         indices = np.arange(len(self))[np.asarray(indices, None if len(indices) else int)]
@@ -122,6 +124,7 @@ class Encoded:
         Returns
         -------
         Encoded
+            Token ids of each sentence.
         """
         return self._cut(self.starts[:-1], np.minimum(self.lengths, max_tokens))
 
@@ -400,6 +403,7 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     remaining = iter(sentences)
     ids = [np.empty(0, np.int32)]

@@ -74,6 +74,7 @@ def unicode_shift(corpus: Corpus, by: int = 200_000) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     by : int
 
     Returns
@@ -94,12 +95,14 @@ def tokenize_words(corpus: Corpus) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
 
     Returns
     -------
     Corpus
         With the same alignment ids.
     """
+    # tokenised in one go, and dealt out to the documents again
     cut = map(" ".join, basic_tokenize(corpus.sentences))
     return Corpus(
         corpus.language, tuple(tuple(next(cut) for _ in d) for d in corpus.documents), corpus.ids
@@ -115,6 +118,7 @@ def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
     Parameters
     ----------
     corpus : Corpus
+        Sentences of one language in documents.
     seed : int
 
     Returns
@@ -152,11 +156,13 @@ def shift_ids(encoded: Encoded, by: int) -> Encoded:
     Parameters
     ----------
     encoded : Encoded
+        Token ids of each sentence.
     by : int
 
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     return Encoded((encoded.ids + by).astype(np.int32), encoded.starts)
 
@@ -179,6 +185,7 @@ def shared_subwords(vocabulary: int, share: float, seed: int = 0) -> np.ndarray:
         of one seed are nested.
     """
     ids = np.arange(len(SPECIALS), vocabulary)
+    # the ids in random order, as the permutation of one sentence (number 0) of their length
     order = ids[random_permutations(("share", seed), np.zeros(1), np.array([len(ids)]))]
     return np.isin(np.arange(vocabulary), order[: round(share * len(order))])
 
@@ -190,6 +197,7 @@ def shift_unshared(encoded: Encoded, vocabulary: int, share: float, seed: int = 
     Parameters
     ----------
     encoded : Encoded
+        Token ids of each sentence.
     vocabulary : int
         Entries of the vocabulary.
     share : float
@@ -200,6 +208,7 @@ def shift_unshared(encoded: Encoded, vocabulary: int, share: float, seed: int = 
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     # the last entry is for ids beyond the vocabulary, which are not shared
     shared = np.append(shared_subwords(vocabulary, share, seed), False)
@@ -236,10 +245,12 @@ def invert_order(encoded: Encoded) -> Encoded:
     Parameters
     ----------
     encoded : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     starts = encoded.starts
     lengths = encoded.lengths
@@ -254,6 +265,7 @@ def split_halves(encoded: Encoded) -> tuple[Encoded, Encoded]:
     Parameters
     ----------
     encoded : Encoded
+        Token ids of each sentence.
 
     Returns
     -------
@@ -439,12 +451,14 @@ def apply_transforms(chain: Iterable[str], encoded: Encoded, vocabulary: int) ->
     ----------
     chain : iterable of str
     encoded : Encoded
+        Token ids of each sentence.
     vocabulary : int
         Vocabulary size, by which `enfake` shifts.
 
     Returns
     -------
     Encoded
+        Token ids of each sentence.
     """
     for step in _parse_chain(chain, TRANSFORMS):
         encoded = step(encoded, vocabulary)
@@ -458,6 +472,7 @@ def apply_text_transforms(chain: Iterable[str], corpus: Corpus) -> Corpus:
     ----------
     chain : iterable of str
     corpus : Corpus
+        Sentences of one language in documents.
 
     Returns
     -------

@@ -185,7 +185,7 @@ def read_verses(lines: list[str], language: str) -> list[Conversion]:
     lines : list of str
         Of the file.
     language : str
-        Code, unused.
+        Code; unused here, other layouts need it.
 
     Returns
     -------

@@ -498,6 +498,7 @@ def make_tokenizer(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused.
 
@@ -593,6 +594,7 @@ def make_vocabulary(specs, folders, store, progress):
     folders : list of Path
         One a spec, to write into.
     store : Store
+        Finds the folder of a run by its spec.
     progress : callable
         Unused.
 
