@@ -287,15 +287,15 @@ def figure2_entries(sizes: JointConfig, readings, seed: int) -> list[TableEntry]
 
 # %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Figure 1 of Liu et al. (2020a) as it stands again in Liu et al. (2020b), in a table `joint`.
+    """Entries of Figure 1 of Liu et al. (2020a) once more for Liu et al. (2020b), who print it too.
 
-    Taken over are the means over targets on the most text, with baselines and ceilings, which the
-    claims of the second paper compare.
+    Its claims compare the means over targets on the most text, with baselines and ceilings. These
+    make a table `joint` of the second paper.
 
     Parameters
     ----------
     table_entries : list[TableEntry]
-        Numbers of the first paper, with the runs and metric behind each.
+        Entries of the first paper, such as the row `en-xx | BERT large, equal steps | mean`.
 
     Returns
     -------

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'TABLE', 'TAU', 'GOLD', 'ALIGNMENT', 'XNLI', 'TAGS', 'EXTERNAL_TABLE', 'SCORES', 'uses_microworld',
-           'table4_languages', 'multilingual_spec', 'word_order_spec', 'pos_spec', 'order_row_entries', 'order_entries',
-           'order_transfer_correlations', 'external_order_entries']
+           'table4_languages', 'multilingual_spec', 'word_order_spec', 'pos_spec', 'order_row_entries',
+           'nli_accuracy_entries', 'order_entries', 'order_transfer_correlations', 'external_order_entries']
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #6264e260
 from dataclasses import replace
@@ -206,6 +206,34 @@ def order_row_entries(
     return table_entries
 
 
+def nli_accuracy_entries(language: str, run, seed: int) -> list[TableEntry]:
+    """Accuracy of NLI in a language, and that of the majority class, in percent: two rows of Table 4.
+
+    Parameters
+    ----------
+    language : str
+        Language code, which is the label of the first row.
+    run : run spec
+        Run of NLI, learnt in English and tested in every language.
+    seed : int
+        Seed of the model.
+    """
+    metric_of_row = {language: "accuracy", f"majority class | {language}": "majority"}
+    return [
+        TableEntry(
+            paper=PAPER,
+            table=TABLE,
+            row=row,
+            column=XNLI,
+            seed=seed,
+            runs=(run,),
+            metric=f"{metric} {language}|{language}",  # of premise and hypothesis
+            unit=100.0,
+        )
+        for row, metric in metric_of_row.items()
+    ]
+
+
 def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     """Numbers of Table 4 of Dufter & Schütze (2020) for one model: word order and transfer.
 
@@ -231,26 +259,14 @@ def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
 
     spec = multilingual_spec(sizes, seed)
     untrained = untrained_spec(spec)
-    nli_runs = (nli_spec(sizes, spec, "en", languages[1:]),)
+    nli_run = nli_spec(sizes, spec, "en", languages[1:])
     table_entries = []
 
     for language in languages:
         untrained_row = f"untrained | {language}"
         table_entries += order_row_entries(sizes, spec, row=language, language=language)
         table_entries += order_row_entries(sizes, untrained, row=untrained_row, language=language)
-        metric_of_row = {language: "accuracy", f"majority class | {language}": "majority"}
-        for row, metric in metric_of_row.items():
-            entry = TableEntry(
-                paper=PAPER,
-                table=TABLE,
-                row=row,
-                column=XNLI,
-                seed=seed,
-                runs=nli_runs,
-                metric=f"{metric} {language}|{language}",  # of premise and hypothesis
-                unit=100.0,
-            )
-            table_entries.append(entry)
+        table_entries += nli_accuracy_entries(language, nli_run, seed)
 
     order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)
     for column in order_columns:
@@ -261,7 +277,7 @@ def order_entries(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
             row="en",
             column=column,
             seed=seed,
-            runs=nli_runs,
+            runs=(nli_run,),
             amount=1.0,
         )
         table_entries.append(entry)

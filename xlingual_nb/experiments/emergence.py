@@ -43,7 +43,7 @@ N_SEEDS = {"front": 3, "single": 1}
 
 
 def permuted_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining run with the subwords of every sentence permuted, in each language otherwise.
+    """The pretraining run with subwords permuted in every sentence, with other draws in each language.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def permuted_languages(spec: PretrainSpec) -> PretrainSpec:
 
 
 def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining run on words drawn by their frequency in the text, anew for each language.
+    """The pretraining run on words drawn by their frequency, with other draws in each language.
 
     Parameters
     ----------

@@ -86,14 +86,17 @@ def shifted_nli_spec(
     seed : int
         Seed of the model.
     """
-    records = liu2020_evaluation.nli_records
-    # each language with development text, which chooses the weight of its shift
+
+    def records(language, part):
+        return liu2020_evaluation.nli_records(sizes, language, part)
+
+    # of each language development records, which choose the weight of its shift, and test records
     tests = []
     for language in (SOURCE, *sizes.shifts.transfer):
-        tests.append((records(sizes, language, "dev"), records(sizes, language, "test")))
+        tests.append((records(language, "dev"), records(language, "test")))
 
     # English development text gives the mean of English, and stops fine-tuning early
-    train = records(sizes, SOURCE, "train")
+    train = records(SOURCE, "train")
     english_dev, _ = tests[0]
     settings = fine_tuning_above(sizes, frozen)
     weights = sizes.shifts.weights

@@ -279,7 +279,7 @@ def word_class_entries(sizes: JointConfig, seed: int) -> list[TableEntry]:
 ERASURE = "taken_out"
 COMMONEST = "commonest label"
 SCORES = {"nli": "NLI ACC", "ner": "NER F1"}
-HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
+HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)  # the classifier over the vectors
 
 
 def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
@@ -296,14 +296,16 @@ def erasure_spec(sizes: JointConfig, spec, task: str) -> TakenOutSpec:
     task : str
         Name of the task, such as `nli`.
     """
-    records = wu2019_common.labelled_task_records
-    # (development, test) records, English first; language identity is estimated on the former
+
+    def records(language, part):
+        return wu2019_common.labelled_task_records(sizes, task, language, part)
+
+    # English first; language identity is estimated on the development records
     tests = []
     for language in (SOURCE, *sizes.shifts.targets):
-        dev = records(sizes, task, language, "dev")
-        tests.append((dev, records(sizes, task, language, "test")))
+        tests.append((records(language, "dev"), records(language, "test")))
 
-    train = records(sizes, task, SOURCE, "train")
+    train = records(SOURCE, "train")
     layer = liu2020_common.two_thirds_layer(spec)
     return TakenOutSpec(spec, train, tuple(tests), layer, HEAD, spec.seed)
 

@@ -192,7 +192,8 @@ def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntr
     column, name = list(TASKS[task].columns.items())[-1]
     by_language = name + " {}"  # metrics of a run in each language, such as `accuracy de`
 
-    # (function from a target to the row's label, (runs, metric) by target)
+    # (function from a target to the row's label, (runs, metric) by target); a target is a test
+    # language or a mean over some
     rows = []
     for setting, run in freezing_runs(sizes, zero_shot_run).items():
         scores = joint_run_metrics(run, by_language, languages)
@@ -206,22 +207,9 @@ def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntr
     for baseline, scores in baselines.items():
         rows.append((partial(zero_shot_baseline_label, baseline), scores))
 
-    # each in every test language, and on average
-    table_entries = []
-    for label, scores in rows:
-        for target, (runs, metric) in scores.items():
-            entry = TableEntry(
-                paper=PAPER,
-                table="figure1",
-                row=label(target),
-                column=column,
-                seed=seed,
-                runs=runs,
-                metric=metric,
-                unit=100.0,
-            )
-            table_entries.append(entry)
-    return table_entries
+    # these rows are built as those of the task's own table in notebook 12
+    table_entries = zero_shot.task_table_entries(task, column, seed, rows)
+    return [replace(entry, table="figure1") for entry in table_entries]
 
 # %% ../../nbs/13_layers.ipynb #c4a0d867
 LANGUAGE_ID = "Language ID ACC"

@@ -195,15 +195,13 @@ def class_row(
     """
     paper, table = table_address(sizes)
     languages = table1_languages(sizes)
-    # a run for each language, with and without pairs of identical strings
-    runs = tuple(
-        word_classes_spec(sizes, spec, language, identical=True, mapped=mapped)
-        for language in languages
-    )
-    non_identical_runs = tuple(
-        word_classes_spec(sizes, spec, language, identical=False, mapped=mapped)
-        for language in languages
-    )
+
+    def runs_with(identical):
+        """A run for each language, with pairs of identical strings or without."""
+        return tuple(
+            word_classes_spec(sizes, spec, language, identical=identical, mapped=mapped)
+            for language in languages
+        )
 
     # metrics of a run are named `found noun all mrr`; it has none for a class without words
     def row_entry(column, entry_runs, candidates="all"):
@@ -219,11 +217,12 @@ def class_row(
             metric=metric_or_nan(name),
         )
 
+    runs = runs_with(identical=True)
     table_entries = [row_entry(language, (run,)) for language, run in zip(languages, runs)]
     table_entries.append(row_entry(MEAN, runs))
     # only words of the query's own part of speech are candidates
     table_entries.append(row_entry(OWN_CLASS, runs, candidates="own"))
-    table_entries.append(row_entry(WITHOUT_IDENTICAL, non_identical_runs))
+    table_entries.append(row_entry(WITHOUT_IDENTICAL, runs_with(identical=False)))
     return table_entries
 
 

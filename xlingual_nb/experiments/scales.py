@@ -42,7 +42,7 @@ SETTABLE = [
 
 
 def check_seeds(seeds, location: str) -> None:
-    """Check that a section asks for no more seeds than there are.
+    """Check that a section, the settings for one scale and corpus, asks for no more seeds than exist.
 
     Parameters
     ----------

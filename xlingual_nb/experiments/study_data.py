@@ -266,7 +266,7 @@ def required_data(sizes) -> list[tuple[str, str, str]]:
     Returns
     -------
     list[tuple[str, str, str]]
-        (`text` or a task, part, language).
+        (`text` or a task, part, language), such as `("nli", "test", "es")`.
     """
     required = []
     for group, part in sizes.data_in_every_language():

@@ -453,7 +453,7 @@ def bert_entries(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry
         Each is one number of a table: its row, column and seed, and the runs and metric behind it.
     """
     table_entries = []
-    amounts = zip(AMOUNTS, sizes.sentences)
+    amounts = zip(AMOUNTS, sizes.sentences)  # such as ("small", 2000)
     for (amount, sentences), pieces in product(amounts, slice_lengths(sizes, seed)):
         spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
         model = bert_label(amount, pieces or FULL_INPUT)
@@ -462,7 +462,7 @@ def bert_entries(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry
         table_entries.append(perplexity_entry(sizes, model, spec))
         table_entries += as_figure3(liu2020_evaluation.nli_entries(sizes, spec, label, seed))
 
-        # ceiling of the model with whole inputs: mapped to the target by a supervised rotation
+        # of the model with whole inputs, a ceiling: mapped to the target by a supervised rotation
         if not pieces:
             mapped_label = partial(window_label, f"{model}, mapped")
             mapped_nli = liu2020_evaluation.nli_mapping_entries(
