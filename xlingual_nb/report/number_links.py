@@ -119,10 +119,12 @@ class NumberIndex:
     """
 
     def __init__(self, tables: Iterable[ResultTable]):
-        """Collect all numbers, and enter each under every label that can stand around it."""
+        """Collect all numbers, and enter each under every name that a notebook's table may show
+        beside or over it: of its row, column, corpus and so on.
+        """
         self.numbers = []
         self.by_label = defaultdict(set)  # {display name: indices into `numbers`}
-        self.corpora = {}  # {corpus: display name}
+        self.corpora = {}  # {corpus: display name}, such as {"bible": "Bible"}
 
         for table in tables:
             for line, row in table.lines:

@@ -92,7 +92,8 @@ def run_provenance(index: SpecIndex, values: pd.DataFrame, short: str) -> dict:
 
 
 def values_provenance(index: SpecIndex, values: pd.DataFrame, **arguments) -> dict:
-    """The provenance of reference values: the runs they are from, and how to make these again.
+    """The provenance of some reference values (of the committed results): the runs that they are
+    from, the data that these read, and the commands that make them again.
 
     Parameters
     ----------

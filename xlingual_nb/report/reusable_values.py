@@ -230,8 +230,8 @@ def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str)
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b0000c
 def unchanged_entries(reference: ReferenceResults, corpus: str) -> list[TableEntry]:
-    """The table entries of a notebook that need not be measured again: their reference values are
-    still those that today's code, specs and data would give.
+    """The numbers (table entries) of a notebook that need not be measured again, since today's
+    code, settings and data would give their reference values (the committed ones) again.
 
     Parameters
     ----------
@@ -317,7 +317,8 @@ def check_keep(source: Path, values: dict) -> None:
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #73b00008
 def missing_entries(cells: list[TableEntry], reusable: pd.DataFrame) -> list[TableEntry]:
-    """Table entries without a reusable value: theirs has to be read off runs of a store.
+    """The numbers (table entries) without a reusable value, which have to be read off runs of a
+    store.
 
     Parameters
     ----------

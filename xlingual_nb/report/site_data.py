@@ -184,10 +184,11 @@ class Study:
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """Verdict tables of all scales as one, with a column `scale`.
+        """Verdict tables of all study sizes as one, a row per claim and corpus, with a column
+        `scale`.
 
-        A file that cannot be read, and claims that no `claims.toml` has, become faults of the
-        study.
+        A file that cannot be read is noted as a fault of the study, and so are claims that no
+        `claims.toml` of this version has; the rest is returned.
         """
         # results/SCALE/verdicts.csv
         files = {

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['NOT_RECORDED', 'OBSERVED', 'COLUMNS', 'BASELINE_STARTS', 'MIN_ROWS', 'PARTS', 'check_observations',
-           'published_tables', 'in_order', 'tidy', 'text', 'read', 'result_files', 'write', 'beside_new', 'read_seeds',
-           'is_known', 'write_seeds', 'cell', 'beside_published', 'describe_seeds', 'ours_alone', 'is_baseline',
-           'typical_variances', 'as_printed']
+           'published_tables', 'in_order', 'tidy', 'text', 'read', 'result_files', 'write', 'remaining_rows',
+           'read_seeds', 'is_known', 'write_seeds', 'cell', 'beside_published', 'describe_seeds', 'ours_alone',
+           'is_baseline', 'typical_variances', 'as_printed']
 
 # %% ../../nbs/lib/8020_tables.ipynb #442248c8
 from itertools import product
@@ -236,13 +236,14 @@ def result_files(folder: Path) -> list[Path]:
 
 # %% ../../nbs/lib/8020_tables.ipynb #16e01a8c
 def write(tidy, path) -> Path:
-    """Write means over seeds into a CSV file, atomically: rows of the same paper, table and corpus
-    are replaced, all others stay.
+    """Write a result table into a CSV file, atomically. Rows that the file has of the same paper,
+    table and corpus are replaced, all others stay: a file holds several corpora, written one by
+    one.
 
     Parameters
     ----------
     tidy : DataFrame
-        Result table: means over seeds (`tidy`).
+        The table in long form, a line per number: means over seeds (`tidy`).
     path : str or Path
         The file.
 
@@ -254,16 +255,16 @@ def write(tidy, path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with guard(path.parent):  # two notebooks may write into one file
-        untouched = beside_new(read(path), tidy) if path.exists() else tidy[:0]
-        if len(untouched):
-            tidy = in_order(pd.concat([untouched, tidy], ignore_index=True))
+        remaining = remaining_rows(read(path), tidy) if path.exists() else tidy[:0]
+        if len(remaining):
+            tidy = in_order(pd.concat([remaining, tidy], ignore_index=True))
         write_atomic(path, text(tidy))
     return path
 
 
-def beside_new(old, new) -> pd.DataFrame:
-    """The rows of a file that stay when new rows are written: new rows replace all those of the same
-    paper, table and corpus.
+def remaining_rows(old, new) -> pd.DataFrame:
+    """The rows of a file that remain when new rows are written: those of a paper, table and corpus
+    of which there is no new row.
 
     Parameters
     ----------
@@ -274,8 +275,8 @@ def beside_new(old, new) -> pd.DataFrame:
     """
     keys = ["paper", "table", "corpus"]
     replaced = set(new[keys].itertuples(index=False, name=None))
-    stays = [key not in replaced for key in old[keys].itertuples(index=False, name=None)]
-    return old[stays]
+    remains = [key not in replaced for key in old[keys].itertuples(index=False, name=None)]
+    return old[remains]
 
 # %% ../../nbs/lib/8020_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
@@ -332,8 +333,8 @@ def is_known(made) -> pd.Series:
 
 
 def write_seeds(observations, path) -> pd.DataFrame:
-    """Write values by seed to ten digits, atomically: those of the same paper, table and corpus
-    are replaced, all others stay.
+    """Write values by seed into a CSV file, to ten digits and atomically. Rows that the file has of
+    the same paper, table and corpus are replaced, all others stay.
 
     Parameters
     ----------
@@ -345,8 +346,8 @@ def write_seeds(observations, path) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        What the file holds afterwards, rounded as there: tables made from it now and later are
-        equal.
+        What the file holds afterwards, read back: its values are rounded, so that tables made from
+        them now and later are equal.
     """
     path = Path(path)
     frame = check_observations(observations)
@@ -354,9 +355,9 @@ def write_seeds(observations, path) -> pd.DataFrame:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with guard(path.parent):  # two notebooks may write into one file
-        untouched = beside_new(read_seeds(path), frame) if path.exists() else frame[:0]
-        if len(untouched):
-            frame = pd.concat([untouched, frame], ignore_index=True)
+        remaining = remaining_rows(read_seeds(path), frame) if path.exists() else frame[:0]
+        if len(remaining):
+            frame = pd.concat([remaining, frame], ignore_index=True)
         write_atomic(path, text(in_order(frame.sort_values("seed", kind="stable")), digits=10))
         return read_seeds(path)
 
