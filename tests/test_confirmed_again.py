@@ -110,7 +110,7 @@ def drawn(tmp_path_factory):
 @pytest.fixture
 def root(one_family, drawn, tmp_path):
     """A folder of the test's own with fresh values of D in the microworld, full, and verdicts."""
-    if not (drawn / confirmation.CONFIRMED / "claims.csv").exists():
+    if not (drawn / confirmation.CONFIRMED_FOLDER / "claims.csv").exists():
         write_made_up_study(drawn)
     shutil.copytree(drawn, tmp_path, dirs_exist_ok=True)
     return tmp_path
@@ -126,7 +126,7 @@ def write_made_up_study(root):
     old = old[(old.corpus == "micro") & (old.paper == "dufter2020")]
     moments = old.groupby([*again.CELL, old.step.fillna(-1).rank(method="dense")]).value
     mean, sd = moments.mean().to_dict(), moments.std().to_dict()
-    (root / confirmation.CONFIRMED).mkdir(parents=True)
+    (root / confirmation.CONFIRMED_FOLDER).mkdir(parents=True)
     for table in confirmation.confirmatory_tables("micro"):
         percents = [c.runs[0].percent for c in table.entries if c.step]
         order = sorted({100 if p is None else p for p in percents})
@@ -142,9 +142,9 @@ def write_made_up_study(root):
             place = (c.paper, c.table, c.row, c.column, "micro", c.seed)
             rows.append((*place, value, run_id(c.runs[0]), percent))
         frame = pd.DataFrame(rows, columns=[*tables.OBSERVED, "step"]).assign(made="")
-        frame.to_csv(root / confirmation.CONFIRMED / table.file, index=False)
+        frame.to_csv(root / confirmation.CONFIRMED_FOLDER / table.file, index=False)
     verdicts.write(
-        confirmation.confirmed_verdicts(root), root / confirmation.CONFIRMED / "claims.csv"
+        confirmation.confirmed_verdicts(root), root / confirmation.CONFIRMED_FOLDER / "claims.csv"
     )
 
 
@@ -215,7 +215,7 @@ def test_a_table_is_read_when_it_is_full_and_the_record_says_how_far_it_is(tmp_p
         confirmation.run_table(table, store, Inline())
     (note,) = confirmation.read_record(tmp_path).itertuples()
     assert (note.runs, note.made) == ("4", "2")
-    assert not (tmp_path / confirmation.CONFIRMED / table.file).exists()
+    assert not (tmp_path / confirmation.CONFIRMED_FOLDER / table.file).exists()
     with pytest.raises(InputError, match="none is read before"):
         confirmation.write_values(table, store)
     mended = replace(entries[1], runs=(toys.Total((toys.Count(3, 1),)),))
@@ -223,5 +223,5 @@ def test_a_table_is_read_when_it_is_full_and_the_record_says_how_far_it_is(tmp_p
     confirmation.run_table(replace(table, entries=(entries[0], mended)), store, Inline())
     (note,) = confirmation.read_record(tmp_path).itertuples()
     assert (note.runs, note.made) == ("4", "4")
-    values = pd.read_csv(tmp_path / confirmation.CONFIRMED / table.file)
+    values = pd.read_csv(tmp_path / confirmation.CONFIRMED_FOLDER / table.file)
     assert list(values.seed) == [200, 201]

@@ -81,7 +81,7 @@ def test_every_setting_of_a_dial_has_a_map_of_a_model_of_the_study():
         assert one["run"] == run_id(measure.checkpoint)[:12]
         # the same seed trained anew, by code that is not that of the study to the last digit
         assert one["plane"]["score"] == pytest.approx([tau[row]], abs=0.1)
-        nearest = explorer.decode_bytes(one["plane"]["nearest"], (2, -1, explorer.NEAREST))
+        nearest = explorer.decode_bytes(one["plane"]["nearest"], (2, -1, explorer.N_NEAREST))
         found = (nearest[..., 0] == np.arange(nearest.shape[1])).mean()
         assert found == pytest.approx(one["plane"]["score"][0], abs=0.02), "ties may go either way"
 

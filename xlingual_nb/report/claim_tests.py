@@ -380,10 +380,11 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
         if is_ratio:  # tested as a difference of logarithms
             seed_values = np.log(seed_values)
         values = weight * seed_values
-        runs = frozenset() if t.test.curve else t.runs(row, column)
+        runs = frozenset() if t.test.curve else t.runs(row, column)  # none recorded for a curve
         name = group_name(groups, runs, row, column)
         if name in groups:
-            # both are indexed by seed; a seed that one of them lacks is dropped
+            # both are indexed by seed; a seed that one of them lacks is dropped. What variance is
+            # typical of a column says nothing of a sum over two: the group has no least variance
             values = (groups[name].values + values).dropna()
             groups[name] = SeedGroup(values, runs)
         else:
@@ -580,6 +581,7 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
         n = len(group.values)
         variance_over_seeds = group.own_variance
         used_variance = variance_over_seeds
+        # seeds that do not differ at all, as in a count on text, are left without variance
         if by_column and variance_over_seeds > 0:
             used_variance = max(variance_over_seeds, group.least_variance)
         squared_error = used_variance / n

@@ -66,8 +66,9 @@ def dials_data(study: ReferenceResults) -> list[dict]:
     Returns
     -------
     list[dict]
-        A dial each: `name`, `title` and `settings`, with µ, its standard deviation over `n` models,
-        and for word orders a sentence as `text`.
+        {"name": "order", "title": "word order", "settings": [{"name": "SOV", "mu": 0.4, "sd": 0.02,
+        "n": 5, "text": "..."}, ...]} for a dial: µ with its standard deviation over `n` models, and
+        an example sentence.
     """
     table = study.table("dials")
     table = table[table.column == "µ"].set_index("row")

@@ -192,7 +192,8 @@ def legend_styles(figure) -> set[LineStyle]:
     """
     from matplotlib.lines import Line2D
 
-    legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+    legends = list(figure.legends)
+    legends += [ax.get_legend() for ax in figure.axes if ax.get_legend()]
     styles = set()
     for legend in legends:
         entries = {line_style(line) for line in legend.findobj(Line2D)}
@@ -224,19 +225,15 @@ def is_explained(style: LineStyle, explained: set[LineStyle]) -> bool:
     if style.colour == GREY:  # a baseline or reference line needs an entry of its own
         return False
 
+    # an entry shows a colour by its line or by the face of its marker
     of_colour = [entry for entry in explained if style.colour in (entry.colour, entry.face)]
-    is_colour_shown = bool(of_colour)
-    grey = [entry for entry in explained if entry.colour == GREY]
-    of_shape = of_colour + grey
-    are_dashes_shown = any(entry.dashes == style.dashes for entry in of_shape)
-    is_face_shown = any(entry.face == style.face for entry in of_shape)
-    has_line = style.dashes != ""
+    if not of_colour:
+        return False
+    of_shape = of_colour + [entry for entry in explained if entry.colour == GREY]
+    if style.dashes and style.dashes not in {entry.dashes for entry in of_shape}:
+        return False
     is_hollow = style.face == "#ffffff"  # filled with the white of the page
-    if has_line and not are_dashes_shown:
-        return False
-    if is_hollow and not is_face_shown:
-        return False
-    return is_colour_shown
+    return not is_hollow or style.face in {entry.face for entry in of_shape}
 
 
 def unexplained_styles(figure) -> list[LineStyle]:

@@ -401,7 +401,8 @@ def similarity_maps(
     Parameters
     ----------
     maps : dict of dict
-        {model: {column: array, shape (n_positions, n_positions)}}.
+        {"0 original": {"seed 0": similarities, ...}, ...}, arrays of shape (n_positions,
+        n_positions) with a title each; a model called "" gets no label.
     length : int
         Number of positions of each language; those of the first language come first.
     languages : tuple of str

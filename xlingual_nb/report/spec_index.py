@@ -22,7 +22,7 @@ from ..errors import InputError, require
 from ..experiments.study import unique_runs
 from . import tables
 from xlingual_nb.report.confirmation import (
-    CONFIRMED,
+    CONFIRMED_FOLDER,
     confirmatory_tables,
     confirmed_values,
 )
@@ -457,7 +457,7 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
     # the numbers of all tables that have been run, each with its runs
     table_entries = []
     for table in confirmatory_tables():
-        was_run = (Path(root) / CONFIRMED / table.file).is_file()
+        was_run = (Path(root) / CONFIRMED_FOLDER / table.file).is_file()
         if was_run:
             table_entries += table.entries
     return index_entries(unique_runs(table_entries))
