@@ -257,7 +257,8 @@ def is_significantly_higher(first: pd.DataFrame, second: pd.DataFrame) -> bool:
     ----------
     first, second : DataFrame
         Measured numbers, with columns `value` and `run_id`, indexed by seed. Scores of the same
-        runs in two languages are compared seed by seed, others by Welch's test.
+        runs in two languages are compared seed by seed (a paired t-test: what a model does well in
+        both cancels out), others by Welch's test.
     """
     have_common_runs = not set(first.run_id).isdisjoint(second.run_id)
     if have_common_runs:

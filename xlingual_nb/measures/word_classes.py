@@ -275,8 +275,12 @@ def compare_classes(
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #afaa65d4
 def make_word_classes(specs, folders, store, progress):
-    """Measure word retrieval by word class for each spec, into `measures.json` (Liu et al. 2020a,
-    2.5).
+    """Measure how often an encoder finds a word's translation, for each class of words such as
+    nouns, and write it into `measures.json` for each spec (Liu et al. 2020a, 2.5).
+
+    Word vectors are means over the word's places in both languages' texts (`words.texts`); records
+    with tags (`spec.tags`) say which class a word has most often. With `spec.learnt`, the first
+    language's vectors are rotated onto the other's by that part of the dictionary before.
 
     Parameters
     ----------

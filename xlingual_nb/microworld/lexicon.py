@@ -486,6 +486,7 @@ def make_lexicon(lang, world, languages=None):
     InputError
         If the source of cognates is unknown or cyclic.
     """
+    # a tuple, since the lexicon is cached by its arguments; (): no other language's cognates led here
     return _lexicon(lang, world, tuple(sorted((languages or {}).items())), ())
 
 

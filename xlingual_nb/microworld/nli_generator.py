@@ -430,7 +430,8 @@ def sample_balanced(weight, labels, count, rng):
         for _ in range(20):
             weights = np.minimum(weights, np.add.accumulate(weights)[-1] / n)
 
-        # systematic sampling: n equal steps along the cumulated weights, in integers
+        # systematic sampling: a row is drawn where its weight reaches over one of n equal steps along
+        # the cumulated weights; in integers, so that every platform draws the same
         cumulative = np.add.accumulate(np.round(weights * 2.0**30).astype(np.int64))
         is_selected = np.diff(cumulative * n // cumulative[-1], prepend=0) > 0
 

@@ -42,7 +42,7 @@ def contradicted_lines(frame: pd.DataFrame, text_names: dict[str, str]) -> list[
     Returns
     -------
     list of str
-        "| D-inv-order | ... |": claim, what it says, text, effect, number of models, published
+        `| D-inv-order | ... |`: claim, what it says, text, effect, number of models, published
         effect and verdict.
     """
     # the registry has claims of ours as well

@@ -33,7 +33,8 @@ from .spec import spec_classes
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #16575392
 def maker_parts(value, visited=()):
-    """The functions and classes that a maker consists of, and the plain values bound into it.
+    """The functions and classes that a maker consists of, and the plain values bound into it, which
+    the fingerprint of a stage's code is made of.
 
     A maker is the function that computes the runs of a stage, such as pretraining; it may be a
     partial function or a closure: `partial(train, layers=2)` has the parts `train`, `"layers"` and

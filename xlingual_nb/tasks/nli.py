@@ -83,7 +83,7 @@ def nli_cost(spec: NliSpec) -> dict:
     shape = spec.checkpoint.shape
     pairs = spec.train.records.size or 400_000  # without a size all: about those of MNLI
     tokens = pairs * spec.settings.epochs * min(40, shape.max_tokens)
-    # 0: no output layer over the vocabulary
+    # a size of the vocabulary of 0: there is no output layer over it; a run keeps its scores alone
     return {"flops": step_flops(shape, 0, tokens), "bytes": 1000}
 
 # %% ../../nbs/lib/6100_nli.ipynb #96edf272

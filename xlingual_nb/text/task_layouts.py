@@ -50,10 +50,9 @@ def conversion_if_changed(
     Parameters
     ----------
     layout : str
-    old, new : list of str
-        Lines of the file, and the same in this project's layout.
-    omitted : str
-        As in `Conversion`.
+        Name of the layout that the file has, such as `CoNLL-2003`.
+    old, new, omitted
+        Lines of the file, the same in this project's layout, and what that leaves out, in words.
 
     Returns
     -------
