@@ -422,7 +422,7 @@ STEP = 3e10  # operations of a matrix product in the time that a run takes besid
 
 
 def identity_cost(spec: IdentitySpec) -> dict:
-    """Estimated cost: a forward pass over the texts, and the statistics.
+    """Estimated cost of erasing language identity: forward passes over the texts, and statistics.
 
     Parameters
     ----------
@@ -434,9 +434,11 @@ def identity_cost(spec: IdentitySpec) -> dict:
     dict
         `flops`, and `bytes` on disk.
     """
-    if not (size := model_size(spec.checkpoint)):
+    if not (size := model_size(spec.checkpoint)):  # its shape is not known here
         return {"flops": 0.0, "bytes": 10_000}
+    # about 1.3 subwords a word, and [CLS] and [SEP] a sentence
     tokens = sum(1.3 * words + 2 * n for n, words in map(corpus_size, spec.texts))
+    # a forward pass is a third of a training step; 0: no output layer over the vocabulary
     return {"flops": STEP + 2 * step_flops(size[0], 0, tokens) / 3, "bytes": 10_000}
 
 
