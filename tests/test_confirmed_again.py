@@ -15,7 +15,15 @@ import toy_stages as toys
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.study import TableEntry
-from xlingual_nb.report import confirmation, confirmation_outcomes, spec_index, tables, verdicts
+from xlingual_nb.report import (
+    confirmation,
+    confirmation_outcomes,
+    confirmatory_tables,
+    spec_index,
+    tables,
+    verdicts,
+)
+from xlingual_nb.report.confirmatory_tables import CONFIRMED_FOLDER, ConfirmatoryTable
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -97,7 +105,8 @@ def one_family(monkeypatch):
     """Plans of one family, D in the microworld, so that tests need no data and little time."""
     plan = confirmation.plans()["dufter2020"]
     micro = replace(plan, claims=tuple(plan.family("micro")))
-    monkeypatch.setattr(confirmation, "plans", lambda: {"dufter2020": micro})
+    for module in (confirmation, confirmatory_tables):
+        monkeypatch.setattr(module, "plans", lambda: {"dufter2020": micro})
     return micro
 
 
@@ -110,7 +119,7 @@ def drawn(tmp_path_factory):
 @pytest.fixture
 def root(one_family, drawn, tmp_path):
     """A folder of the test's own with fresh values of D in the microworld, full, and verdicts."""
-    if not (drawn / confirmation.CONFIRMED_FOLDER / "claims.csv").exists():
+    if not (drawn / CONFIRMED_FOLDER / "claims.csv").exists():
         write_made_up_study(drawn)
     shutil.copytree(drawn, tmp_path, dirs_exist_ok=True)
     return tmp_path
@@ -126,8 +135,8 @@ def write_made_up_study(root):
     old = old[(old.corpus == "micro") & (old.paper == "dufter2020")]
     moments = old.groupby([*again.CELL, old.step.fillna(-1).rank(method="dense")]).value
     mean, sd = moments.mean().to_dict(), moments.std().to_dict()
-    (root / confirmation.CONFIRMED_FOLDER).mkdir(parents=True)
-    for table in confirmation.confirmatory_tables("micro"):
+    (root / CONFIRMED_FOLDER).mkdir(parents=True)
+    for table in confirmatory_tables.confirmatory_tables("micro"):
         percents = [c.runs[0].percent for c in table.entries if c.step]
         order = sorted({100 if p is None else p for p in percents})
         rows = []
@@ -142,10 +151,8 @@ def write_made_up_study(root):
             place = (c.paper, c.table, c.row, c.column, "micro", c.seed)
             rows.append((*place, value, run_id(c.runs[0]), percent))
         frame = pd.DataFrame(rows, columns=[*tables.OBSERVED, "step"]).assign(made="")
-        frame.to_csv(root / confirmation.CONFIRMED_FOLDER / table.file, index=False)
-    verdicts.write(
-        confirmation.confirmed_verdicts(root), root / confirmation.CONFIRMED_FOLDER / "claims.csv"
-    )
+        frame.to_csv(root / CONFIRMED_FOLDER / table.file, index=False)
+    verdicts.write(confirmation.confirmed_verdicts(root), root / CONFIRMED_FOLDER / "claims.csv")
 
 
 @pytest.mark.ci
@@ -196,32 +203,84 @@ def test_no_verdict_of_a_family_that_is_not_full(root):
     assert confirmation.confirmed_verdicts(root).empty
 
 
-def test_a_table_is_read_when_it_is_full_and_the_record_says_how_far_it_is(tmp_path, monkeypatch):
-    """A run that fails leaves a note, and no value; the same table goes on from there."""
+def a_table_of_two_seeds(tmp_path, monkeypatch, **second):
+    """A table of one entry and two seeds in a repository of its own."""
     (tmp_path / "settings.ini").write_text("")
     (tmp_path / "nbs").mkdir()
     monkeypatch.chdir(tmp_path)
-    store = Store(tmp_path / "runs")
-    bad = toys.Total((toys.Count(3, 1, fault="user"),))
-    runs = [toys.Total((toys.Count(3, 0),)), bad]
+    runs = [toys.Total((toys.Count(3, 0),)), toys.Total((toys.Count(3, 1, **second),))]
     entries = [
         TableEntry(
             "dufter2020", "table1", "0 original", "µ", seed, (run,), lambda held: held["total"]
         )
         for seed, run in zip((200, 201), runs, strict=True)
     ]
-    table = confirmation.ConfirmatoryTable("07_laboratory", "micro", tuple(entries))
+    return ConfirmatoryTable("07_laboratory", "micro", tuple(entries))
+
+
+def written_seeds(folder, table):
+    path = folder / table.file
+    return list(tables.read_seeds(path).seed) if path.exists() else []
+
+
+def test_a_table_is_read_when_it_is_full_and_the_record_says_how_far_it_is(tmp_path, monkeypatch):
+    """A run that fails leaves a note; values of the seed that is whole wait elsewhere, and the same
+    table goes on from there.
+    """
+    table = a_table_of_two_seeds(tmp_path, monkeypatch, fault="user")
+    store = Store(tmp_path / "runs")
     with pytest.raises(InputError):
         confirmation.run_table(table, store, Inline())
     (note,) = confirmation.read_record(tmp_path).itertuples()
     assert (note.runs, note.made) == ("4", "2")
-    assert not (tmp_path / confirmation.CONFIRMED_FOLDER / table.file).exists()
-    with pytest.raises(InputError, match="none is read before"):
-        confirmation.write_values(table, store)
-    mended = replace(entries[1], runs=(toys.Total((toys.Count(3, 1),)),))
-    store.partial(runs[0]).mkdir(parents=True)  # a run that somebody has begun to make again
-    confirmation.run_table(replace(table, entries=(entries[0], mended)), store, Inline())
+    assert written_seeds(tmp_path / CONFIRMED_FOLDER, table) == []
+    assert written_seeds(tmp_path / confirmation.UNFINISHED_FOLDER, table) == [200]
+    assert confirmation.confirmed_values(tmp_path).empty
+    first, bad = table.entries
+    mended = replace(bad, runs=(toys.Total((toys.Count(3, 1),)),))
+    store.partial(first.runs[0]).mkdir(parents=True)  # a run that somebody has begun to make again
+    confirmation.run_table(replace(table, entries=(first, mended)), store, Inline())
     (note,) = confirmation.read_record(tmp_path).itertuples()
     assert (note.runs, note.made) == ("4", "4")
-    values = pd.read_csv(tmp_path / confirmation.CONFIRMED_FOLDER / table.file)
-    assert list(values.seed) == [200, 201]
+    assert written_seeds(tmp_path / CONFIRMED_FOLDER, table) == [200, 201]
+    assert written_seeds(tmp_path / confirmation.UNFINISHED_FOLDER, table) == []
+
+
+def test_a_table_is_divided_among_machines(tmp_path, monkeypatch):
+    """A second store makes the other seed alone, and the table is full."""
+    table = a_table_of_two_seeds(tmp_path, monkeypatch)
+    stores = [Store(tmp_path / name) for name in ("here", "there")]
+    left = [confirmation.runs_left(table, stores[1])["runs"]]
+    for store, seed in zip(stores, (200, 201), strict=True):
+        assert written_seeds(tmp_path / CONFIRMED_FOLDER, table) == []
+        confirmation.run_table(table, store, Inline(), seeds=[seed])
+        left.append(confirmation.runs_left(table, stores[1])["runs"])
+        made = [store.has(run) for entry in table.entries for run in entry.runs]
+        assert made == [seed == 200, seed == 201]
+    assert left == [4, 2, 0]
+    assert written_seeds(tmp_path / CONFIRMED_FOLDER, table) == [200, 201]
+    (note,) = confirmation.read_record(tmp_path).itertuples()
+    assert (note.runs, note.made) == ("4", "4")
+    with pytest.raises(InputError, match="200 to 201"):
+        confirmation.run_table(table, stores[0], Inline(), seeds=[7])
+
+
+def test_values_of_other_code_are_made_again(tmp_path, monkeypatch):
+    table = a_table_of_two_seeds(tmp_path, monkeypatch)
+    confirmation.run_table(table, Store(tmp_path / "here"), Inline(), seeds=[200])
+    path = tmp_path / confirmation.UNFINISHED_FOLDER / table.file
+    values = pd.read_csv(path)
+    assert confirmation.runs_left(table, Store(tmp_path / "there"))["runs"] == 2
+    values.assign(made="0" * 12).to_csv(path, index=False)
+    assert confirmation.runs_left(table, Store(tmp_path / "there"))["runs"] == 4
+
+
+@pytest.mark.parametrize("text, seeds", [("", []), ("203", [203]), ("200-202", [200, 201, 202])])
+def test_seeds_of_a_user(text, seeds):
+    assert list(confirmatory_tables.seed_range(text)) == seeds
+
+
+@pytest.mark.parametrize("text", ["-", "200-", "202-200", "a-b", "2.5", "200,201"])
+def test_what_is_no_range_of_seeds(text):
+    with pytest.raises(InputError, match="--seeds"):
+        confirmatory_tables.seed_range(text)

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes', 'Keep', 'Batch', 'Jobs',
            'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'ConfirmNotebook',
-           'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
-           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut',
-           'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'notebook_values', 'list_', 'plan', 'run',
-           'confirm', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'language_codes', 'probe', 'animate']
+           'Corpus', 'Seeds', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder',
+           'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel',
+           'AnimationOut', 'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'notebook_values', 'list_',
+           'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'language_codes',
+           'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import gc
@@ -333,32 +334,35 @@ ConfirmNotebook = Annotated[
     ),
 ]
 Corpus = Annotated[str, typer.Option(help="The corpus of the planned claims: micro, bible ...")]
+Seeds = Annotated[str, typer.Option(metavar="FIRST-LAST", help="Only these seeds, as 200-204.")]
 
 
 @app.command()
 def confirm(
     notebook: ConfirmNotebook = "",
     corpus: Corpus = "",
+    seeds: Seeds = "",
     workers: Workers = 0,
     store: StoreOption = "",
 ):
     """Test planned claims once more on fresh seeds; what the store has is not made again."""
-    from xlingual_nb.report.confirmation import find_table, progress_table, run_table
+    from xlingual_nb.report.confirmation import progress_table, run_table
+    from xlingual_nb.report.confirmatory_tables import find_table, seed_range
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.notebooks import resolve
     from xlingual_nb.report.run_commands import open_store
     from xlingual_nb.runs.executors import Inline, Processes
     from xlingual_nb.runs.store import Store
 
-    # without a notebook nothing is run: a table of what is planned, and how far it is
-    if not notebook:
+    if not notebook:  # nothing is run: a table of what is planned, and how far it is
         progress = progress_table(open_store(store, blank=True), corpus)
         return print_table(progress, "no claim is planned here")
 
     require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
     table = find_table(resolve(notebook).stem, corpus)
     executor = Inline() if workers == 1 else Processes(workers or None)
-    for path in run_table(table, Store(store or repository() / "runs"), executor):
+    at = Store(store or repository() / "runs")
+    for path in run_table(table, at, executor, seeds=seed_range(seeds)):
         print(f"written: {short(path)}")
 
 

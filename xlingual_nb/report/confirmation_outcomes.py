@@ -13,7 +13,7 @@ import pandas as pd
 
 from . import verdicts
 from .confirmation_plan import LeftOut, PlannedClaim, plans
-from .confirmation import CONFIRMED_FOLDER
+from .confirmatory_tables import CONFIRMED_FOLDER
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #b787bc9b
 CONFIRMED_SAME = "confirmed"

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['USER_PARAMETERS', 'NUMBER_KEYS', 'VALUE_COLUMNS', 'STALE_CODE', 'code_fingerprints', 'all_reference_values',
-           'differences', 'matching_reference_values', 'reusable_values', 'unchanged_entries', 'with_kept',
-           'check_keep', 'missing_entries', 'consistent_values', 'collect_values']
+           'differences', 'matching_values', 'matching_reference_values', 'reusable_values', 'unchanged_entries',
+           'with_kept', 'check_keep', 'missing_entries', 'consistent_values', 'collect_values']
 
 # %% ../../nbs/lib/8090_reusable_values.ipynb #80903003
 import hashlib
@@ -177,18 +177,18 @@ def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFr
     return pd.DataFrame(dict(made=made, run_id=runs, value=minuends - subtrahends)).dropna()
 
 
-def matching_reference_values(
-    cells: Iterable[TableEntry], reference: ReferenceResults, corpus: str
+def matching_values(
+    cells: Iterable[TableEntry], recorded: pd.DataFrame, corpus: str
 ) -> pd.DataFrame:
-    """Reference values that can be reused for some numbers: those that today's code and data would
+    """Recorded values that can be reused for some numbers: those that today's code and data would
     give again (`code_fingerprints`).
 
     Parameters
     ----------
     cells : Iterable[TableEntry]
         The numbers: table, row, column and seed, with the runs and the metric of each.
-    reference : ReferenceResults
-        Reference results (committed ones) of a notebook at one study size (`scale`).
+    recorded : pd.DataFrame
+        Values by seed that were written before, columns `VALUE_COLUMNS`.
     corpus : str
         Name of the corpus, such as `bible`.
 
@@ -205,11 +205,32 @@ def matching_reference_values(
     wanted = wanted.assign(made=code_fingerprints(cells), corpus=corpus)
 
     # values are matched by fingerprint and run id: a label of a row may have changed since
-    numbers = all_reference_values(reference, corpus).drop_duplicates(NUMBER_KEYS)
-    numbers = numbers[[*NUMBER_KEYS, "value", "step"]]
+    numbers = recorded.drop_duplicates(NUMBER_KEYS)[[*NUMBER_KEYS, "value", "step"]]
     # a difference of two metrics need not have been written: it follows from both
     numbers = pd.concat([differences(cells, numbers), numbers]).drop_duplicates(NUMBER_KEYS)
     return wanted.merge(numbers, on=NUMBER_KEYS)[VALUE_COLUMNS]
+
+
+def matching_reference_values(
+    cells: Iterable[TableEntry], reference: ReferenceResults, corpus: str
+) -> pd.DataFrame:
+    """Reference values that can be reused for some numbers (`matching_values`).
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        The numbers: table, row, column and seed, with the runs and the metric of each.
+    reference : ReferenceResults
+        Reference results (committed ones) of a notebook at one study size (`scale`).
+    corpus : str
+        Name of the corpus, such as `bible`.
+
+    Returns
+    -------
+    pd.DataFrame
+        Values by seed, columns `VALUE_COLUMNS`, under the table, row and column of these entries.
+    """
+    return matching_values(cells, all_reference_values(reference, corpus), corpus)
 
 
 def reusable_values(cells: Iterable[TableEntry], at: OutputFolders, corpus: str) -> pd.DataFrame:

@@ -21,11 +21,8 @@ import pandas as pd
 from ..errors import InputError, require
 from ..experiments.study import unique_runs
 from . import tables
-from xlingual_nb.report.confirmation import (
-    CONFIRMED_FOLDER,
-    confirmatory_tables,
-    confirmed_values,
-)
+from .confirmation import confirmed_values
+from .confirmatory_tables import CONFIRMED_FOLDER, confirmatory_tables
 from .reference_results import ReferenceResults, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id
