@@ -275,6 +275,23 @@ def test_values_of_other_code_are_made_again(tmp_path, monkeypatch):
     assert confirmation.runs_left(table, Store(tmp_path / "there"))["runs"] == 4
 
 
+def test_a_table_that_nobody_has_begun_says_why_its_claims_have_no_verdict(tmp_path, monkeypatch):
+    table = a_table_of_two_seeds(tmp_path, monkeypatch)
+    monkeypatch.setattr(confirmation, "tables_with_data", lambda corpus, tell: [table])
+    confirmation.record_progress(Store(tmp_path / "runs"))
+    (note,) = confirmation.read_record(tmp_path).fillna("").itertuples()
+    assert (note.runs, note.made, note.hours) == ("4", "0", "")
+    compared = confirmation_outcomes.compared_verdicts(tmp_path)
+    not_run = compared[compared.outcome == confirmation_outcomes.NOT_RUN]
+    of_d = not_run[(not_run.paper == "dufter2020") & (not_run.corpus == "micro")]
+    assert len(of_d) and of_d.why.str.contains("07_laboratory: 0 of 4 runs").all()
+
+    confirmation.run_table(table, Store(tmp_path / "runs"), Inline())
+    full = confirmation.read_record(tmp_path)
+    confirmation.record_progress(Store(tmp_path / "another"))
+    assert full.equals(confirmation.read_record(tmp_path))
+
+
 @pytest.mark.parametrize("text, seeds", [("", []), ("203", [203]), ("200-202", [200, 201, 202])])
 def test_seeds_of_a_user(text, seeds):
     assert list(confirmatory_tables.seed_range(text)) == seeds

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes', 'Keep', 'Batch', 'Jobs',
-           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'ConfirmNotebook',
-           'Corpus', 'Seeds', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder',
-           'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel',
-           'AnimationOut', 'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'notebook_values', 'list_',
-           'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'language_codes',
-           'probe', 'animate']
+           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'Table', 'Column',
+           'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences',
+           'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme',
+           'print_version', 'common', 'main', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh',
+           'results_', 'init', 'claims_', 'why', 'language_codes', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import gc
@@ -21,6 +20,7 @@ from typing import Annotated
 import typer
 
 from .errors import InputError, require
+from .report.confirm_command import confirm_app
 from .report.data_commands import data_app
 from xlingual_nb.report.run_commands import (
     Json,
@@ -327,43 +327,7 @@ def run(
             run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster, on_workers)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
-ConfirmNotebook = Annotated[
-    str,
-    typer.Argument(
-        metavar="NB", help="A notebook whose fresh seeds are run; none: how far all are."
-    ),
-]
-Corpus = Annotated[str, typer.Option(help="The corpus of the planned claims: micro, bible ...")]
-Seeds = Annotated[str, typer.Option(metavar="FIRST-LAST", help="Only these seeds, as 200-204.")]
-
-
-@app.command()
-def confirm(
-    notebook: ConfirmNotebook = "",
-    corpus: Corpus = "",
-    seeds: Seeds = "",
-    workers: Workers = 0,
-    store: StoreOption = "",
-):
-    """Test planned claims once more on fresh seeds; what the store has is not made again."""
-    from xlingual_nb.report.confirmation import progress_table, run_table
-    from xlingual_nb.report.confirmatory_tables import find_table, seed_range
-    from xlingual_nb.report.checkout import repository
-    from xlingual_nb.report.notebooks import resolve
-    from xlingual_nb.report.run_commands import open_store
-    from xlingual_nb.runs.executors import Inline, Processes
-    from xlingual_nb.runs.store import Store
-
-    if not notebook:  # nothing is run: a table of what is planned, and how far it is
-        progress = progress_table(open_store(store, blank=True), corpus)
-        return print_table(progress, "no claim is planned here")
-
-    require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
-    table = find_table(resolve(notebook).stem, corpus)
-    executor = Inline() if workers == 1 else Processes(workers or None)
-    at = Store(store or repository() / "runs")
-    for path in run_table(table, at, executor, seeds=seed_range(seeds)):
-        print(f"written: {short(path)}")
+app.add_typer(confirm_app)
 
 
 @app.command()

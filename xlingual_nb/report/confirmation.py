@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['UNFINISHED_FOLDER', 'STACK', 'RECORD_COLUMNS', 'VALUE_KEY', 'values_so_far', 'runs_left', 'tables_with_data',
            'progress_table', 'write_values', 'read_record', 'processor_seconds', 'finished_runs', 'record_row',
-           'write_record', 'run_table', 'confirmed_values', 'examine_planned', 'has_all_values', 'confirmed_verdicts']
+           'write_record', 'record_progress', 'run_table', 'confirmed_values', 'examine_planned', 'has_all_values',
+           'confirmed_verdicts']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
 import os
@@ -331,11 +332,35 @@ def write_record(
     new = sorted(finished_runs(table, store) - known)
 
     row = record_row(table, store)
-    row["processor hours"] = round(hours_before["processor hours"] + spent / 3600, 3)
-    row["hours"] = round(hours_before["hours"] + seconds.reindex(new).sum() / 3600, 2)
+    # nothing stands where nothing was spent
+    row["processor hours"] = round(hours_before["processor hours"] + spent / 3600, 3) or ""
+    row["hours"] = round(hours_before["hours"] + seconds.reindex(new).sum() / 3600, 2) or ""
     record = pd.concat([before[~is_table], pd.DataFrame([row]).astype(str)])
     write_atomic(path, tables.text(record[RECORD_COLUMNS].sort_values(["notebook", "corpus"])))
     return path
+
+
+def record_progress(store, corpus: str = "", tell=print) -> Path:
+    """Write how far every planned table is that is not complete, begun or not, to `record.csv`.
+
+    Parameters
+    ----------
+    store : Store
+        Finished runs.
+    corpus : str
+        Empty for all.
+    tell : callable
+        Is called with a line for each corpus whose text is missing.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    for table in tables_with_data(corpus, tell):
+        if not (repository() / CONFIRMED_FOLDER / table.file).is_file():
+            write_record(table, store, known=finished_runs(table, store))
+    return repository() / CONFIRMED_FOLDER / "record.csv"
 
 
 def run_table(

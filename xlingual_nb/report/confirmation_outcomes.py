@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['CONFIRMED_SAME', 'REVERSED', 'FIRST_DECIDED', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT', 'OUTCOMES', 'COMPARED',
-           'read_confirmed', 'outcome_of', 'compared_verdicts', 'planned_facts', 'confirmation_scores']
+           'read_confirmed', 'outcome_of', 'unfinished_tables', 'compared_verdicts', 'planned_facts',
+           'confirmation_scores']
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #c9228c37
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import pandas as pd
 
 from . import verdicts
-from .confirmation_plan import LeftOut, PlannedClaim, plans
-from .confirmatory_tables import CONFIRMED_FOLDER
+from .confirmation import read_record
+from .confirmation_plan import LeftOut, Plan, PlannedClaim, plans
+from .confirmatory_tables import CONFIRMED_FOLDER, notebooks_behind
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #b787bc9b
 CONFIRMED_SAME = "confirmed"
@@ -73,6 +75,36 @@ def outcome_of(exploratory: str, confirmed: str) -> str:
     return CONFIRMED_SAME if is_for_claim == was_for_claim else REVERSED
 
 
+def unfinished_tables(plan: Plan, corpus: str, record: pd.DataFrame) -> str:
+    """Why the claims of a paper on a corpus have no verdict on fresh seeds: which tables lack runs.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan of the paper.
+    corpus : str
+    record : DataFrame
+        How far each table is (`read_record`).
+
+    Returns
+    -------
+    str
+        As "waits for 09_data_size: 0 of 357 runs, of all 4.6 hours of a core planned".
+    """
+    notebooks = set()
+    for planned in plan.family(corpus):
+        notebooks.update(notebooks_behind(planned, plan.paper))
+    is_behind = record.notebook.isin(notebooks) & (record.corpus == corpus)
+    unfinished = record[is_behind & (record.made != record.runs)]
+    parts = []
+    for row in unfinished.to_dict("records"):
+        parts.append(
+            f"{row['notebook']}: {row['made']} of {row['runs']} runs, "
+            f"of all {row['hours planned']} hours of a core planned"
+        )
+    return "waits for " + "; ".join(parts) if parts else ""
+
+
 COMPARED = [
     *("claim", "paper", "corpus", "exploratory", "n"),
     *("power", "why", "confirmed", "outcome"),
@@ -97,11 +129,12 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     DataFrame
         A row a `claim`, `paper` and `corpus`: two verdicts, `exploratory` and `confirmed` (empty if
         there is none yet); of the plan the number of fresh seeds `n` and the `power`, NaN where it
-        leaves the claim out, and `why` it does; and the `outcome`: "confirmed", "reversed" and so
-        on (`OUTCOMES`), or `LEFT_OUT`.
+        leaves the claim out; `why` it does, or why a planned claim has no verdict yet; and the
+        `outcome`: "confirmed", "reversed" and so on (`OUTCOMES`), or `LEFT_OUT`.
     """
     path = Path(root) / "results" / scale / "verdicts.csv"
     fresh = read_confirmed(root)
+    record = read_record(root)
     if path.is_file():
         exploratory = verdicts.read(path)
     else:
@@ -118,6 +151,8 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
             row = dict(claim=claim.id, paper=plan.paper, corpus=claim.corpus)
             row |= dict(exploratory=before, confirmed=after)
             row |= planned_facts(claim, outcome_of(before, after))  # n, power, why, outcome
+            if row["outcome"] == NOT_RUN:
+                row["why"] = unfinished_tables(plan, claim.corpus, record)
             rows.append(row)
     return pd.DataFrame(rows, columns=COMPARED)
 

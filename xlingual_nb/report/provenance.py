@@ -19,7 +19,7 @@ from ..errors import InputError, require
 from ..papers import published
 from . import verdicts
 from .claim_tests import compared_rows
-from .confirmation_outcomes import compared_verdicts
+from .confirmation_outcomes import LEFT_OUT, compared_verdicts
 from .labels import corpus_parameters
 from .notebook_parameters import parameters
 from .notebooks import experiments
@@ -380,12 +380,12 @@ def planned_text(row) -> str:
     ----------
     row : namedtuple
         The claim on one `corpus`, a row of `confirmation_outcomes.compared_verdicts`: the planned
-        number of seeds `n` and its `power`, or `why` none are planned; `confirmed`, the verdict on
+        number of seeds `n` and its `power`, `why` none are planned or run; `confirmed`, the verdict on
         fresh seeds, empty until they are run; and `outcome`, which then says so.
     """
-    if row.why:
+    if row.outcome == LEFT_OUT:
         return f"{row.corpus}: {row.why}"
-    verdict = row.confirmed or row.outcome
+    verdict = row.confirmed or "; ".join(filter(None, (row.outcome, row.why)))
     return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {verdict}"
 
 
