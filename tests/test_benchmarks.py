@@ -1051,8 +1051,10 @@ def test_a_cause_changes_one_thing(loaded, arm, changed):
 def test_the_suite_is_run_as_the_makefile_does(loaded, tmp_path):
     suite = loaded("suite")
     root = SCRIPT.parents[1]
-    assert suite.command_of(root, "check")[-1] == "--affected"
-    assert "--hypothesis-profile=ci" in suite.command_of(root, "ci")
+    for target, option in {"check": "--affected", "ci": "--hypothesis-profile=ci"}.items():
+        command = [*suite.command_of(root, target, tmp_path / "env"), "-n"]
+        recipe = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert option in recipe and " pip " not in recipe
     for pattern in suite.CHANGED:
         (path,) = root.glob(pattern)
         copy = tmp_path / path.relative_to(root)
