@@ -58,7 +58,7 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores + 1, 8)
 
 
-SLOW = processor_time.listed()
+LISTS = dict(slow=processor_time.listed(), ci=processor_time.listed(processor_time.CI_LIST))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 
 
@@ -83,10 +83,12 @@ LONG = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Marks the tests that slow.txt names, and puts those that are left in order."""
+    """Marks the tests that slow.txt and ci.txt name, and puts those that are left in order."""
     for item in items:
-        if processor_time.names(item.nodeid) & SLOW:
-            item.add_marker("slow")
+        names = processor_time.names(item.nodeid)
+        for mark, listed in LISTS.items():
+            if names & listed:
+                item.add_marker(mark)
     result = yield
     items[:] = dealt(items)
     return result

@@ -18,6 +18,7 @@ from statistics import median
 import pytest
 
 SLOW_LIST = Path(__file__).parent / "slow.txt"
+CI_LIST = Path(__file__).parent / "ci.txt"
 SLOW = 0.075  # processor seconds
 HEAD = (
     f"# Tests that take {SLOW} processor seconds and more: `make check` leaves them out. A name without "
@@ -228,9 +229,9 @@ class Account:
 # ---- the list of slow tests
 
 
-def listed() -> set[str]:
-    """What the list names: `module::test`, or one case of it."""
-    return set(SLOW_LIST.read_text(encoding="utf-8").splitlines()[1:])
+def listed(path: Path = SLOW_LIST) -> set[str]:
+    """What a list names: `module::test`, or one case of it."""
+    return set(path.read_text(encoding="utf-8").splitlines()[1:])
 
 
 def names(test: str) -> set[str]:

@@ -222,8 +222,9 @@ def test_what_ruff_does_not_see():
     assert faults == []
 
 
-def test_every_slow_test_exists():
-    for line in (ROOT / "tests/slow.txt").read_text(encoding="utf-8").splitlines()[1:]:
+@pytest.mark.parametrize("tests", ["slow", "ci"])
+def test_every_listed_test_exists(tests):
+    for line in (ROOT / f"tests/{tests}.txt").read_text(encoding="utf-8").splitlines()[1:]:
         module, name, case = re.fullmatch(r"(\w+)::(\w+)(?:\[(.+)\])?", line).groups()
         assert f"def {name}(" in (ROOT / f"tests/{module}.py").read_text(encoding="utf-8"), line
         is_page = name == "test_library_notebook"

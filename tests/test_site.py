@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from xlingual_nb.report import (
     site_tables,
     verdict_text,
 )
+from xlingual_nb.report.confirmation_outcomes import NOT_RUN
 from xlingual_nb.report.labels import column_name, row_name
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
@@ -105,6 +107,9 @@ def test_a_claim_s_page_says_what_is_planned_on_fresh_seeds_or_why_nothing_is(re
     (planned,) = compared[(compared.claim == "D-late") & (compared.corpus == "micro")].itertuples()
     text = site_claims.fresh_seeds(claims["D-late"], compared)
     assert f"{planned.n:.0f} seeds, power {planned.power:.2f}" in text
+    for row in compared[compared.outcome == NOT_RUN].itertuples():
+        text = site_claims.fresh_seeds(claims[row.claim], compared)
+        assert f"{row.n:.0f} seeds, power {row.power:.2f}" in text and escape(row.why) in text
     (left_out,) = compared[(compared.claim == "D-no-parallel") & (compared.corpus == "micro")].why
     assert left_out and left_out in site_claims.fresh_seeds(claims["D-no-parallel"], compared)
     ours = next(claim for claim in claims.values() if claim.whose == published.OURS)

@@ -18,7 +18,7 @@ from ..papers.published import Claim
 from . import tables, verdicts
 from .answers import PAPERS
 from .claim_tests import compared_rows
-from .confirmation_outcomes import confirmation_scores
+from .confirmation_outcomes import LEFT_OUT, confirmation_scores
 from .labels import column_name, row_name
 from .placebo import worst_rates
 from .provenance import rerun_command
@@ -377,7 +377,7 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     compared : pd.DataFrame
         A row per claim and corpus: the verdicts `exploratory` and `confirmed`, which is empty until
         fresh seeds are run (then `outcome` says so); their planned number `n` with its `power`, or
-        `why` none are planned.
+        `why` none are planned or run.
 
     Returns
     -------
@@ -386,13 +386,13 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     """
     rows = []
     for row in compared[compared.claim == claim.id].itertuples():
-        planned = ""
-        if not row.why:
-            planned = f"{row.n:.0f} seeds, power {row.power:.2f}"
+        is_planned = row.outcome != LEFT_OUT
+        planned = f"{row.n:.0f} seeds, power {row.power:.2f}" if is_planned else ""
         if row.confirmed:
             fresh = verdict_html(row.confirmed)
         else:
-            fresh = escape(row.why or row.outcome)
+            reasons = (row.outcome if is_planned else "", row.why)
+            fresh = escape("; ".join(filter(None, reasons)))
         corpus = escape(place_name(row.corpus))
         rows.append([corpus, verdict_html(row.exploratory), escape(planned), fresh])
     if not rows:
