@@ -10,7 +10,7 @@
 #
 # Each target makes its own virtual environment the first time. Settings, with their defaults:
 #   make reproduce SCALE=laptop RUN="laboratory" ROWS=0,3,8,18,19 SEEDS=3 VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
-#   make test TESTS=tests/test_store.py JOBS=auto     (one more than the cores, up to eight; JOBS=0 runs one after another in this process)
+#   make test TESTS=tests/test_store.py JOBS=auto     (as many as the cores, up to eight; JOBS=0 runs one after another in this process)
 
 VENV     ?= .venv
 SCALE    ?= laptop

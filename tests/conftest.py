@@ -47,15 +47,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs;
-    eight at most, for each takes a gigabyte. None where a change reaches few tests.
+    """`-n auto`: as many as the cores that we may use, eight at most, for each takes a gigabyte; on a
+    server one more, as more tests there wait for processes of theirs. None where a change reaches
+    few tests.
     """
     if affected.is_soon_over(config):
         return 0
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return min(cores + 1, 8)
+    is_ci = config.getoption("--hypothesis-profile") == "ci"
+    return min(cores + is_ci, 8)
 
 
 LISTS = dict(slow=processor_time.listed(), ci=processor_time.listed(processor_time.CI_LIST))

@@ -54,14 +54,15 @@ LESS = {
 NONE = dict(make_missing=False)
 SOME = {
     "01_overlap": dict(claim="K-no-overlap"),
-    "02_ordering": dict(claim="K-order"),
+    "02_ordering": NONE,
     "03_frequency": NONE,
-    "04_architecture": dict(claim="K-parameters-few"),
+    "04_architecture": NONE,
     "05_objective": NONE,
     "06_mixed_pairs": NONE,
     "07_laboratory": dict(rows="0,3,8"),
-    "08_knn_replace": dict(only="1"),
+    "08_knn_replace": NONE,
     "09_data_size": NONE,
+    "11_parts_of_speech": NONE,
     "12_zero_shot": dict(only="2,5"),
     "13_layers": dict(only="2"),
     "14_language_shift": NONE,
