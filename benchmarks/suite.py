@@ -74,7 +74,11 @@ def measured(command: list[str], clone: Path) -> dict:
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    last = [line for line in done.stdout.splitlines() if " in " in line][-1:]
+    lines = done.stdout.splitlines()
+    for line in lines:
+        if line.startswith(("FAILED", "ERROR")):
+            print(line, flush=True)
+    last = [line for line in lines if " in " in line][-1:]
     return {
         "wall s": round(wall),
         "processor s": round(processor),
