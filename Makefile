@@ -1,6 +1,6 @@
 # make reproduce   install, run the laboratory's central contrast, show it and say where it is
 #                  (ROWS=all: all of the laboratory, about an hour on two cores)
-# make test        install, then lint, library notebooks, unit tests, a smoke pass of every experiment
+# make test        install, then lint, library notebooks, unit tests, a smoke pass of most experiments
 # make check       install, then lint and the fast tests, of these what a change reaches: for daily work
 # make ci          install, then every test there is: those of the benchmark scripts too, more examples of what is drawn
 # make slow        every test, and the list of those that `make check` leaves out written again
