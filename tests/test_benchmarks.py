@@ -799,7 +799,8 @@ def test_sizes_of_a_world_are_tried(loaded, tmp_path):
         loaded("world"),
         ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "world.csv")],
     )
-    assert world.sizes_with("base.training.steps = 7; kind = 'words'").base.training.steps == 7
+    longer = TINY.replace("steps = 3", "steps = 7") + "; kind = 'words'"
+    assert world.sizes_with(longer).base.training.steps == 7
     for _ in range(2):
         found = world.main([TINY, "--targets", "es", "hi", *places])
     assert (
