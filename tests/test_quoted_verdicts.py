@@ -5,7 +5,9 @@ import json
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import verdicts
@@ -116,3 +118,22 @@ def test_the_ledger_states_the_verdicts_on_fresh_seeds():
     confirmed = confirmed_verdicts()
     found = set(stated(path, fresh=True))
     assert found == {(*key, verdict) for key, verdict in confirmed.items()}
+
+
+def tables_of(cell):
+    """The rows of all tables that a cell shows."""
+    outputs = cell.get("outputs", [])
+    return [row for o in outputs for row in rows_of(o.get("data", {}).get("text/html", ""))]
+
+
+@pytest.mark.ci
+def test_the_ledger_shows_what_is_kept():
+    stored = nbformat.read(ROOT / "nbs/15_ledger.ipynb", 4)
+    executed = nbformat.from_dict(stored)
+    NotebookClient(executed, resources={"metadata": {"path": ROOT / "nbs"}}).execute()
+    stale = [
+        number
+        for number, (old, new) in enumerate(zip(stored.cells, executed.cells))
+        if tables_of(old) != tables_of(new)
+    ]
+    assert not stale, "run 15_ledger.ipynb again and keep the outputs of these cells"

@@ -89,7 +89,7 @@ def unfinished_tables(plan: Plan, corpus: str, record: pd.DataFrame) -> str:
     Returns
     -------
     str
-        As "waits for 09_data_size: 0 of 357 runs, of all 4.6 hours of a core planned".
+        As "waits for 09_data_size (0 of 357 runs made, 4.6 hours of a core planned for all)".
     """
     notebooks = set()
     for planned in plan.family(corpus):
@@ -99,8 +99,8 @@ def unfinished_tables(plan: Plan, corpus: str, record: pd.DataFrame) -> str:
     parts = []
     for row in unfinished.to_dict("records"):
         parts.append(
-            f"{row['notebook']}: {row['made']} of {row['runs']} runs, "
-            f"of all {row['hours planned']} hours of a core planned"
+            f"{row['notebook']} ({row['made']} of {row['runs']} runs made, "
+            f"{row['hours planned']} hours of a core planned for all)"
         )
     return "waits for " + "; ".join(parts) if parts else ""
 
