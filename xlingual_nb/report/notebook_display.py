@@ -518,10 +518,10 @@ def write_figure(
     """
     if "-smoke-" in path.name:
         mark_smoke(figure)
-    display(small(figure))
-
     measured = select_observed(cells, observations)
     written = figures.save(figure, path, caption, unique_runs(measured), claims)
+    # not drawn a second time, which takes longer
+    display(picture(written))
     print(written.name)
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #75show02

@@ -138,6 +138,22 @@ class StudyRun:
         completeness(self.entries, observations)
         return observations
 
+    def whole_tables(self, observations: pd.DataFrame) -> set[str]:
+        """Tables that a figure can draw, as no row and column of theirs is missing.
+
+        Parameters
+        ----------
+        observations : pd.DataFrame
+            Values by seed, of one seed or more.
+        """
+        measured = set(zip(observations.table, observations.row, observations.column))
+        incomplete = {
+            entry.table
+            for entry in self.entries
+            if (entry.table, entry.row, entry.column) not in measured
+        }
+        return {entry.table for entry in self.entries} - incomplete
+
     def run(self, stack: int) -> pd.DataFrame:
         """Make the runs that the store lacks (`make_missing`), and `collect` the values.
 
