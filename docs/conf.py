@@ -2,10 +2,13 @@
 
 import gc
 import re
+from functools import cache
 from importlib import import_module
+from typing import Annotated, get_origin
 
 from jinja2.sandbox import SandboxedEnvironment
 from numpydoc import docscrape_sphinx
+from sphinx.domains.python import PythonDomain
 
 import xlingual_nb
 
@@ -106,6 +109,14 @@ def escape_markup(app, what, name, obj, options, lines: list[str]) -> None:
         lines[at] = re.sub(r"(`[^`]+`)(?==)", r"\1\\ ", "".join(parts))
 
 
+def without_options(app, obj, bound_method) -> None:
+    """Show the types of a command's arguments without typer's objects, which have no text."""
+    annotations = getattr(obj, "__annotations__", {})
+    for name, annotation in annotations.items():
+        if get_origin(annotation) is Annotated:
+            annotations[name] = annotation.__origin__
+
+
 # ---- what makes the build fast
 
 ENVIRONMENTS: list[SandboxedEnvironment] = []
@@ -119,6 +130,25 @@ def one_environment(loader) -> SandboxedEnvironment:
 
 
 docscrape_sphinx.SandboxedEnvironment = one_environment
+
+
+@cache
+def last_names(domain: PythonDomain, n_objects: int) -> set[str]:
+    """The last parts of the names of all documented objects, of which there are so many."""
+    return {name.rpartition(".")[2] for name in domain.objects}
+
+
+def find_documented(self, env, modname, classname, name, *options):
+    """As Sphinx finds an object, which looks through thousands of names for each word in backquotes;
+    most of these, such as names of arguments, are no object's.
+    """
+    if name.removesuffix("()").rpartition(".")[2] not in last_names(self, len(self.objects)):
+        return []
+    return find_object(self, env, modname, classname, name, *options)
+
+
+find_object = PythonDomain.find_obj
+PythonDomain.find_obj = find_documented
 
 
 def import_documented(app, env, docnames: list[str]) -> None:
@@ -135,4 +165,5 @@ def setup(app) -> None:
         500_000, 50, 50
     )  # trees of documents are many small objects, and few are garbage
     app.connect("env-before-read-docs", import_documented)
+    app.connect("autodoc-before-process-signature", without_options)
     app.connect("autodoc-process-docstring", escape_markup, priority=100)

@@ -545,6 +545,13 @@ def test_no_link_of_the_site_is_broken_and_nothing_comes_from_elsewhere(built):
     assert faults == []
 
 
+@pytest.mark.ci
+def test_no_page_shows_an_object_by_its_address(built):
+    pages = sorted(built.rglob("*.html"))
+    shown = [p.name for p in pages if re.search("0x[0-9a-f]{10}", p.read_text("utf-8"))]
+    assert pages and shown == []
+
+
 KINDS = (
     "index.html",
     "docs/start.html",
