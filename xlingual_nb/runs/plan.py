@@ -304,9 +304,7 @@ def code_behind(specs) -> dict[str, dict[str, str]]:
 COUNTS = ("runs", "found", "stale", "to make", "FLOPs", "gigabytes")
 
 
-def count_by_state(
-    specs, view: StoreView, missing: dict[str, Node] | None = None
-) -> dict[str, dict]:
+def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     """How many runs of each stage some runs need, how many are missing, and what they cost.
 
     Parameters
@@ -315,8 +313,6 @@ def count_by_state(
         Specs of runs.
     view : StoreView
         State of a store at one time.
-    missing : dict[str, Node] | None, optional
-        The runs to be made, as of `missing_nodes`, where these are known.
 
     Returns
     -------
@@ -324,8 +320,7 @@ def count_by_state(
         {stage: {name: number}} with the names of `COUNTS`, such as `{"pretrain": {"runs": 4,
         "found": 3, "stale": 0, "to make": 1, ...}}`.
     """
-    if missing is None:
-        missing = missing_nodes(specs, view)
+    missing = missing_nodes(specs, view)
     rows = {}
     for key, spec in ancestors_by_id(specs).items():
         nothing = dict.fromkeys(COUNTS, 0) | {"FLOPs": 0.0, "gigabytes": 0.0}
@@ -344,13 +339,7 @@ def count_by_state(
     return rows
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
-def plan(
-    specs,
-    store: Store,
-    speed: float | None = None,
-    view: StoreView | None = None,
-    missing: dict[str, Node] | None = None,
-) -> "pd.DataFrame":
+def plan(specs, store: Store, speed: float | None = None) -> "pd.DataFrame":
     """How many runs are behind some runs, how many are missing, and what these cost: a row a stage.
 
     The last row, `all`, is their sum.
@@ -363,10 +352,6 @@ def plan(
         Store of runs.
     speed : float | None, optional
         FLOP/s of this machine; by default measured, in half a second.
-    view : StoreView | None, optional
-        State of the store, where it is known.
-    missing : dict[str, Node] | None, optional
-        The runs to be made, as of `missing_nodes`, where these are known.
 
     Returns
     -------
@@ -377,8 +362,7 @@ def plan(
     import pandas as pd
 
     with one_look():
-        view = view or StoreView(store, code_behind(specs))
-        rows = count_by_state(specs, view, missing)
+        rows = count_by_state(specs, StoreView(store, code_behind(specs)))
     order = [stage for stage in declared_stages() if stage in rows]
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS)
     frame = frame.reindex(order).rename_axis("stage")
