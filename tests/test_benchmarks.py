@@ -989,6 +989,51 @@ def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
     assert (effects.models == 2).all() and len(effects) == 3
 
 
+def test_negation_moves_in_the_text_and_in_the_pairs_of_its_languages_alone(loaded):
+    negation = loaded("negation")
+    sizes = negation.zero_shot_config("smoke", "micro-five")
+    model = negation.shift_model_spec(sizes, 0)
+    moved = negation.with_negation(model, negation.ARMS["moved"])
+    dials = {
+        language.name: dict(language.corpus.parameters).get("negation")
+        for language in moved.languages
+    }
+    assert dials == dict(en=None, fr="before", de="before", es="after", el="after")
+    assert negation.with_negation(model, {}) == model and moved.tokenizer != model.tokenizer
+
+    asked = negation.labelled_task_records(sizes, "nli", "fr", "test")
+    there = negation.with_negation(asked, negation.ARMS["moved"])
+    assert there.language == "fr" and dict(there.records.parameters)["negation"] == "before"
+
+
+def test_pairs_are_told_apart_by_the_sides_that_are_negated(loaded, tmp_path):
+    negation = loaded("negation")
+    edits = ["same", "adverb<", "(negated) place", "plain>negated", "negated>plain adjective"]
+    assert [negation.negated_sides(edit) for edit in edits] == [
+        "neither",
+        "neither",
+        "both",
+        "one",
+        "one",
+    ]
+
+    # models of one seed each: what moving adds is the mean over seeds that learnt English twice
+    lines = []
+    for seed, (english, added) in enumerate([(0.9, 0.3), (0.9, 0.5), (0.4, 0.0)]):
+        for arm, change in (("preset", 0.0), ("moved", added)):
+            for language in ("en", "fr", "de", "es", "el"):
+                after = language in negation.AFTER
+                right = 0.4 + change if after else 0.8 - change
+                right = english if language == "en" else right
+                lines.append((arm, "pair", seed, language, "one", 10, right, 0.5))
+    columns = "arm head seed language negated pairs right contradiction".split()
+    pd.DataFrame(lines, columns=columns).to_csv(tmp_path / "negation.csv", index=False)
+    places = ["--output", str(tmp_path / "negation.csv"), "--summary", str(tmp_path / "sum.csv")]
+    frame = negation.main(["compare", "--scale", "smoke", *places]).set_index("languages")
+    assert frame.seeds.tolist() == [2, 2]
+    assert frame.added.to_dict() == pytest.approx({"fr, de": 0.4, "es, el": -0.4})
+
+
 def test_a_difference_is_held_against_the_text_s_models_of_its_own_table(loaded, monkeypatch):
     causes = loaded("causes")
     columns = ["row", "seed", *causes.MEASURES]
