@@ -722,9 +722,10 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
     sizes = bench.zero_shot.zero_shot_config("smoke")
     for task in bench.CHOSEN:
         how = dict(learning_rate=1e-3, batch=8, epochs=2, freeze=1)
-        made = bench.tuned(sizes, task, how, 7)
+        made = bench.tuned(sizes, task, how, 7, 1)
         assert (
             made.tests == (made.dev,)
+            and made.seed == made.checkpoint.seed == 1
             and made.dev.records.part == "dev"
             and made.train.language == made.dev.language == "en"
         )
@@ -748,6 +749,10 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
         and found.dev.between(0, 1).all()
         and set(found.task) == {"pos"}
     )
+    more = ["--batches", "8", "--dropout", "0", "--seeds", "2", f"--output={tmp_path / 'out.csv'}"]
+    longer = pd.read_csv(bench.main([*small[:6], *more, small[-1]]))
+    pd.testing.assert_frame_equal(longer[:2], found)
+    assert longer.seed.tolist() == [0, 0, 0, 1] and longer.dropout.tolist() == [0.1, 0.1, 0, 0]
     with pytest.raises(bench.InputError, match="--task trees"):
         bench.main(["--task", "trees"])
 
