@@ -71,8 +71,10 @@ def heads(sizes) -> dict:
     }
 
 
-def pairs_right(sizes, arm: str, seed: int, store: Store) -> list[dict]:
-    """Lines of the table for one model: it is fine-tuned on English and asked in all languages."""
+def pairs_right(sizes, arm: str, seed: int, wanted: list[str], store: Store) -> list[dict]:
+    """Lines of the table for one model: it is fine-tuned on English, once a wanted head, and asked
+    in all languages.
+    """
     from xlingual_nb.models.encoders import load_encoder
 
     places = ARMS[arm]
@@ -91,7 +93,8 @@ def pairs_right(sizes, arm: str, seed: int, store: Store) -> list[dict]:
     tokenizer = checkpoint_tokenizer(model, encoder, store)
 
     lines = []
-    for head, (task, settings) in heads(sizes).items():
+    for head in wanted:
+        task, settings = heads(sizes)[head]
         inputs = {
             key: encode_for_checkpoint(task, model, labelled, tokenizer, store, encoder)
             for key, labelled in parts.items()
@@ -123,12 +126,13 @@ def train(given, sizes) -> pd.DataFrame:
     """Add the models that the table lacks, one after the other."""
     store = Store(given.store)
     table = pd.read_csv(given.output) if given.output.exists() else pd.DataFrame()
-    known = set() if table.empty else set(zip(table.arm, table.seed))
+    known = set() if table.empty else set(zip(table.arm, table.seed, table["head"]))
     for seed in range(given.first, given.first + given.seeds):
         for arm in ARMS:
-            if (arm, seed) in known:
+            wanted = [head for head in heads(sizes) if (arm, seed, head) not in known]
+            if not wanted:
                 continue
-            lines = pd.DataFrame(pairs_right(sizes, arm, seed, store))
+            lines = pd.DataFrame(pairs_right(sizes, arm, seed, wanted, store))
             table = pd.concat([table, lines], ignore_index=True)
             write_atomic(given.output, table.to_csv(index=False, float_format="%.4f"))
             print(f"{arm}, seed {seed}", flush=True)
@@ -157,10 +161,10 @@ def compare(given, sizes=None) -> pd.DataFrame:
     means["es, el"] = learnt[[*BEFORE]].mean(axis=1)
     lines = []
     for head in heads_of(means):
-        arms = [means.xs((arm, head), level=("arm", "head")) for arm in ARMS]
-        both = arms[0].join(arms[1], lsuffix=" preset", rsuffix=" moved", how="inner")
+        arms = {arm: means.xs((arm, head), level=("arm", "head")) for arm in ARMS}
+        both = pd.concat(arms, axis=1, join="inner")  # seeds that learnt English in both
         for languages in means.columns:
-            preset, moved = both[f"{languages} preset"], both[f"{languages} moved"]
+            preset, moved = both["preset", languages], both["moved", languages]
             line = dict(head=head, languages=languages, seeds=len(both))
             line |= dict(preset=preset.mean(), moved=moved.mean())
             if len(both) > 1:

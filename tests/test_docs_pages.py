@@ -89,6 +89,8 @@ def test_a_verdict_that_falls_is_listed():
     fallen = both[(both.held == "open") & (both.held_before != "open")]
     row = next(fallen[fallen.claim == "D-original"].itertuples())
     assert verdicts_before.change_reason(row, set()) == "rule"
+    made_again = row._replace(effect=row.effect + 0.01)
+    assert verdicts_before.change_reason(made_again, set()) == "runs"
     assert verdicts_before.change_reason(row, {"D-original"}) == "reading"
     assert "| D-original | Bible |" in verdicts_before.changed_table(fallen, set())
 

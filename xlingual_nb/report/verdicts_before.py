@@ -12,6 +12,7 @@ __all__ = ['BEFORE', 'READINGS_BEFORE', 'OTHER_READINGS', 'DECIDED_AS', 'VERDICT
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ..papers.published import PAPERS as OF_PAPERS
@@ -120,7 +121,8 @@ def decided_before_table(both: pd.DataFrame) -> str:
 
 
 def change_reason(row, reread_claims: set[str]) -> str:
-    """What changed a verdict: another test, models run since, or the rule for deciding alone.
+    """What changed a verdict: another test, models that were run or made again since, or the rule for
+    deciding alone.
 
     Parameters
     ----------
@@ -136,7 +138,10 @@ def change_reason(row, reread_claims: set[str]) -> str:
     """
     if row.claim in reread_claims:
         return "reading"
-    return "rule" if row.n_seeds == row.n_seeds_before else "runs"
+    is_of_same_values = row.n_seeds == row.n_seeds_before and np.isclose(
+        row.effect, row.effect_before, rtol=1e-6, equal_nan=True
+    )
+    return "rule" if is_of_same_values else "runs"
 
 
 def before_cells(row) -> tuple[str, str]:
@@ -288,8 +293,8 @@ VERDICTS_BEFORE_INTRO = (
     "above baseline* or *baseline solves it*, *not trained* is *source task not learnt*."
 )
 VERDICTS_BY = (
-    "*By* says what changed a verdict: the claim is read otherwise (*reading*), models were run since (*runs*), "
-    "or neither (*rule*)."
+    "*By* says what changed a verdict: the claim is read otherwise (*reading*), models were run or "
+    "made again since (*runs*), or neither (*rule*)."
 )
 READINGS_WHY = "*Why* names the entry of [where papers and code disagree](text_and_code.md) that gives the reason."
 MEASURED_BESIDE = (
