@@ -196,3 +196,10 @@ def test_the_script_writes_what_the_report_reads(tmp_path):
         and (frame.stated == 0.05).all()
         and (frame.studies == 2).all()
     )
+
+    # a corpus for itself; rows of others stay as they are
+    folder = ["--results", str(tmp_path), "--output", str(written)]
+    script.main([*folder, "--studies", "3", "--corpora", "bible"])
+    pd.testing.assert_frame_equal(pd.read_csv(written), frame)
+    script.main([*folder, "--studies", "3", "--corpora", "micro"])
+    assert pd.read_csv(written).studies.tolist() == [3] * len(frame)

@@ -486,7 +486,7 @@ def error_rates(counts: pd.DataFrame) -> dict[str, float]:
     return rates
 
 # %% ../../nbs/lib/8070_placebo.ipynb #f1171f0d
-def error_rates_by_world(results, scale, n, seed=0) -> Iterator[dict]:
+def error_rates_by_world(results, scale, n, seed=0, corpora=()) -> Iterator[dict]:
     """Familywise error rates of the verdicts in each made-up world (`WORLDS`), for each paper and
     corpus with reference tables.
 
@@ -500,13 +500,15 @@ def error_rates_by_world(results, scale, n, seed=0) -> Iterator[dict]:
         Number of made-up studies of each world, paper and corpus.
     seed : int
         Seed of the random generator.
+    corpora : sequence of str, optional
+        Names of corpora, such as `micro`; all that have reference tables by default.
 
     Yields
     ------
     dict
         `scale`, `paper`, `corpus`, `world`, and the rates as of `error_rates`.
     """
-    for corpus in reference_corpora(results, scale):
+    for corpus in corpora or reference_corpora(results, scale):
         for paper, moments in cell_moments(results, scale, corpus).groupby("paper"):
             if paper not in published.papers():  # a study of ours
                 continue
