@@ -37,6 +37,7 @@ ARMS = {
     "preset": {},
     "moved": dict.fromkeys(AFTER, "before") | dict.fromkeys(BEFORE, "after"),
 }
+TITLES = {"pair": "both sentences in one input", "siamese": "a vector a sentence"}
 LEARNT = 0.8  # English accuracy from which on there is something to transfer
 
 
@@ -146,6 +147,37 @@ def accuracies(table: pd.DataFrame) -> pd.DataFrame:
     return (sums.right / sums.pairs).unstack()
 
 
+def picture(wide: pd.DataFrame):
+    """A panel a head: accuracy by language, a dot a model of either arm that learnt English."""
+    from xlingual_nb.report import figures as draw
+
+    draw.style()
+    languages = ["en", *BEFORE, *AFTER]
+    looks = {
+        "preset": dict(label="as they are", marker="o", color=draw.INK[1]),
+        "moved": dict(label="negation moved", marker="D", facecolors="none", color=draw.INK[0]),
+    }
+    figure, axes = draw.panels(2, columns=2, height=2.6, sharey=True)
+    for ax, head in zip(axes, ("pair", "siamese")):
+        for place, (arm, look) in zip((-0.15, 0.15), looks.items()):
+            models = wide.xs((arm, head), level=("arm", "head"))
+            models = models.loc[models.en >= LEARNT, languages]
+            at = np.tile(np.arange(len(languages)) + place, len(models))
+            ax.scatter(at, models.to_numpy().ravel(), s=18, **look)
+        ax.axhline(1 / 3, color=draw.INK[0], linestyle=":", label="a guess")
+        ax.set(title=TITLES[head], ylim=(0, 1), xticks=range(len(languages)))
+        ax.set_xticklabels([f"{l}\n{'after' if l in AFTER else 'before'}" for l in languages])
+    axes[0].set_ylabel("NLI accuracy")
+    draw.legend_below(figure, axes)
+    return figure
+
+
+CAPTION = (
+    "NLI learnt in English and asked in four other languages of the microworld, as they are and with the negation "
+    "on the other side of the verb; beneath a language, where it has its negation as it is; a dot is a model"
+)
+
+
 def compare(given, sizes=None) -> pd.DataFrame:
     """By head, what moving the negation adds to the accuracy of either two languages, over the seeds
     whose models learnt English in both arms.
@@ -156,6 +188,10 @@ def compare(given, sizes=None) -> pd.DataFrame:
     shares = table.groupby(["head", "arm", "language", "negated"]).right.mean().unstack()
     print(shares.round(3).to_string())
 
+    from xlingual_nb.report import figures as draw
+
+    draw.save(picture(wide), given.figure, CAPTION, claims=["W-transfers-nli"])
+    write_atomic(given.figure.with_suffix(".csv"), wide.to_csv(float_format="%.4f"))
     learnt = wide[wide.en >= LEARNT]
     means = pd.DataFrame({"fr, de": learnt[[*AFTER]].mean(axis=1)})
     means["es, el"] = learnt[[*BEFORE]].mean(axis=1)
@@ -195,6 +231,8 @@ def main(argv=None) -> pd.DataFrame:
     results = ROOT / "benchmarks/results"
     parser.add_argument("--output", type=Path, default=results / "negation.csv")
     parser.add_argument("--summary", type=Path, default=results / "negation-compared.csv")
+    figure = ROOT / "figures/12_zero_shot-negation-laptop-micro-five.png"
+    parser.add_argument("--figure", type=Path, default=figure)
     given = parser.parse_args(argv)
     sizes = zero_shot_config(given.scale, "micro-five")
     return {"train": train, "compare": compare}[given.do](given, sizes)

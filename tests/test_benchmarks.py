@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -1024,19 +1025,23 @@ def test_pairs_are_told_apart_by_the_sides_that_are_negated(loaded, tmp_path):
 
     # models of one seed each: what moving adds is the mean over seeds that learnt English twice
     lines = []
-    for seed, (english, added) in enumerate([(0.9, 0.3), (0.9, 0.5), (0.4, 0.0)]):
+    seeds = enumerate([(0.9, 0.3), (0.9, 0.5), (0.4, 0.0)])
+    for (seed, (english, added)), head in product(seeds, ("pair", "siamese")):
         for arm, change in (("preset", 0.0), ("moved", added)):
             for language in ("en", "fr", "de", "es", "el"):
                 after = language in negation.AFTER
                 right = 0.4 + change if after else 0.8 - change
                 right = english if language == "en" else right
-                lines.append((arm, "pair", seed, language, "one", 10, right, 0.5))
+                lines.append((arm, head, seed, language, "one", 10, right, 0.5))
     columns = "arm head seed language negated pairs right contradiction".split()
     pd.DataFrame(lines, columns=columns).to_csv(tmp_path / "negation.csv", index=False)
     places = ["--output", str(tmp_path / "negation.csv"), "--summary", str(tmp_path / "sum.csv")]
-    frame = negation.main(["compare", "--scale", "smoke", *places]).set_index("languages")
-    assert frame.seeds.tolist() == [2, 2]
-    assert frame.added.to_dict() == pytest.approx({"fr, de": 0.4, "es, el": -0.4})
+    places += ["--figure", str(tmp_path / "negation.png")]
+    frame = negation.main(["compare", "--scale", "smoke", *places])
+    assert frame.seeds.tolist() == [2] * 4 and set(frame["head"]) == {"pair", "siamese"}
+    added = frame[frame["head"] == "pair"].set_index("languages").added
+    assert added.to_dict() == pytest.approx({"fr, de": 0.4, "es, el": -0.4})
+    assert not json.loads((tmp_path / "negation.json").read_text(encoding="utf-8"))["faults"]
 
 
 def test_a_difference_is_held_against_the_text_s_models_of_its_own_table(loaded, monkeypatch):

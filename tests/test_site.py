@@ -226,6 +226,12 @@ def test_a_figure_of_a_notebook_has_its_files_and_its_command(notebook_pages):
         assert "](../figures/" not in shown, name
 
 
+def test_a_figure_with_a_table_of_its_own_is_made_from_that(reference):
+    (figure,) = [f for f in reference.figures if f.stem == "negation"]
+    html = site_claims.figure_html(figure, reference.tables)
+    assert "12_zero_shot-negation-laptop-micro-five.csv" in html and "table3.csv" not in html
+
+
 def test_figures_are_found_for_tables_without_a_figure_of_their_name(reference):
     by_name = {(i.paper, i.name): i for i in site_data.items(ROOT)}
     item = by_name["k2020", "T8"]

@@ -100,6 +100,7 @@ def write_pages(pages: dict[str, str], folder: Path) -> None:
 OFFERED = (
     "figures/*.png",
     "figures/*.json",
+    "figures/*.csv",
     "results/*/verdicts.csv",
     "results/*/*/*.csv",
     "nbs/*.ipynb",

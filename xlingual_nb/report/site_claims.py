@@ -429,7 +429,7 @@ def history(claim: Claim) -> str:
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000010
 def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultTable]:
     """The result tables that a figure shows: the one that it is named after, else all of the same
-    notebook and scale.
+    notebook and scale. None where the figure has a table of its own beside it.
 
     Parameters
     ----------
@@ -442,6 +442,8 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
     -------
     list[ResultTable]
     """
+    if figure.path.with_suffix(".csv").is_file():
+        return []
     of_notebook = []
     for table in tables:
         if table.notebook == figure.notebook and table.scale == figure.scale:
@@ -476,6 +478,8 @@ def figure_html(
 
     # what it was made from
     links = [link(f"{up}{file}.png", "PNG"), link(f"{up}{file}.json", "JSON")]
+    if figure.path.with_suffix(".csv").is_file():
+        links.append(link(f"{up}{file}.csv", f"{name}.csv"))
     for table in tables_behind(figure, tables):
         links.append(link(f"{up}{table.file}", f"{table.name}.csv"))
     if not figure.is_user:
