@@ -2,9 +2,11 @@
 
     python benchmarks/negation.py train --store runs --seeds 4
     python benchmarks/negation.py compare
+    python benchmarks/negation.py train --corpus micro --arms preset renamed --seeds 3 --output fifteen.csv
 
 `train` adds the pairs that a model gets right, by language and by which sides are negated, to the table.
-`compare` says what it does to move the negation. README.md beside this file has the plan.
+`compare` says what it does to move the negation, or (`--arms preset renamed`) to give two languages other words.
+README.md beside this file has the plans.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import pandas as pd
 
 from xlingual_nb.experiments.dials_common import set_typology
 from xlingual_nb.experiments.liu2020_shifts import shift_model_spec
-from xlingual_nb.experiments.wu2019_common import labelled_task_records
+from xlingual_nb.experiments.wu2019_common import evaluation_languages, labelled_task_records
 from xlingual_nb.experiments.zero_shot import zero_shot_config
 from xlingual_nb.measures.statistics import contrast
 from xlingual_nb.runs.engine import run
@@ -33,26 +35,33 @@ from xlingual_nb.text.sources import CorpusSpec
 ROOT = Path(__file__).resolve().parents[1]
 # In the presets French and German negate after the verb, Spanish and Greek, as English, before it.
 AFTER, BEFORE = ("fr", "de"), ("es", "el")
+# Spanish and Swahili by another name have other words of their own: as they are, their negation is spelt like a
+# function word of another language.
 ARMS = {
     "preset": {},
-    "moved": dict.fromkeys(AFTER, "before") | dict.fromkeys(BEFORE, "after"),
+    "moved": {l: {"negation": "before"} for l in AFTER}
+    | {l: {"negation": "after"} for l in BEFORE},
+    "renamed": {"es": {"name": "es2"}, "sw": {"name": "sw2"}},
+}
+# what is compared with `preset`, by arm: languages that stand together
+GROUPS = {
+    "moved": {"fr, de": AFTER, "es, el": BEFORE},
+    "renamed": {language: (language,) for language in ("es", "sw", "el")},
 }
 TITLES = {"pair": "both sentences in one input", "siamese": "a vector a sentence"}
 LEARNT = 0.8  # English accuracy from which on there is something to transfer
 
 
-def with_negation(value, places: dict):
-    """A spec in which texts of some languages have the negation elsewhere: `{"fr": "before"}`."""
+def with_dials(value, dials: dict):
+    """A spec in which the texts of some languages have other dials: `{"fr": {"negation": "before"}}`."""
     if isinstance(value, (CorpusSpec, RecordsSpec)):
         language = value.source.removeprefix("micro/")
-        if language not in places:
-            return value
-        return set_typology(value, language, negation=places[language])
+        return set_typology(value, language, **dials[language]) if language in dials else value
     if isinstance(value, tuple):
-        return tuple(with_negation(member, places) for member in value)
+        return tuple(with_dials(member, dials) for member in value)
     if not is_dataclass(value):
         return value
-    changed = {f.name: with_negation(getattr(value, f.name), places) for f in fields(value)}
+    changed = {f.name: with_dials(getattr(value, f.name), dials) for f in fields(value)}
     return replace(value, **changed)
 
 
@@ -78,14 +87,14 @@ def pairs_right(sizes, arm: str, seed: int, wanted: list[str], store: Store) -> 
     """
     from xlingual_nb.models.encoders import load_encoder
 
-    places = ARMS[arm]
-    model = with_negation(shift_model_spec(sizes, seed), places)
+    dials = ARMS[arm]
+    model = with_dials(shift_model_spec(sizes, seed), dials)
     parts = {
-        (part, language): with_negation(labelled_task_records(sizes, "nli", language, part), places)
+        (part, language): with_dials(labelled_task_records(sizes, "nli", language, part), dials)
         for part, languages in (
             ("train", ("en",)),
             ("dev", ("en",)),
-            ("test", ("en", *AFTER, *BEFORE)),
+            ("test", evaluation_languages(sizes, "nli")),
         )
         for language in languages
     }
@@ -129,7 +138,7 @@ def train(given, sizes) -> pd.DataFrame:
     table = pd.read_csv(given.output) if given.output.exists() else pd.DataFrame()
     known = set() if table.empty else set(zip(table.arm, table.seed, table["head"]))
     for seed in range(given.first, given.first + given.seeds):
-        for arm in ARMS:
+        for arm in given.arms:
             wanted = [head for head in heads(sizes) if (arm, seed, head) not in known]
             if not wanted:
                 continue
@@ -179,8 +188,8 @@ CAPTION = (
 
 
 def compare(given, sizes=None) -> pd.DataFrame:
-    """By head, what moving the negation adds to the accuracy of either two languages, over the seeds
-    whose models learnt English in both arms.
+    """By head, what the last of the arms adds to `preset`, over the seeds whose models learnt English
+    in both.
     """
     table = pd.read_csv(given.output)
     wide = accuracies(table)
@@ -188,23 +197,26 @@ def compare(given, sizes=None) -> pd.DataFrame:
     shares = table.groupby(["head", "arm", "language", "negated"]).right.mean().unstack()
     print(shares.round(3).to_string())
 
-    from xlingual_nb.report import figures as draw
+    if given.arms[-1] == "moved":
+        from xlingual_nb.report import figures as draw
 
-    draw.save(picture(wide), given.figure, CAPTION, claims=["W-transfers-nli"])
-    write_atomic(given.figure.with_suffix(".csv"), wide.to_csv(float_format="%.4f"))
+        draw.save(picture(wide), given.figure, CAPTION, claims=["W-transfers-nli"])
+        write_atomic(given.figure.with_suffix(".csv"), wide.to_csv(float_format="%.4f"))
+
     learnt = wide[wide.en >= LEARNT]
-    means = pd.DataFrame({"fr, de": learnt[[*AFTER]].mean(axis=1)})
-    means["es, el"] = learnt[[*BEFORE]].mean(axis=1)
     lines = []
-    for head in heads_of(means):
-        arms = {arm: means.xs((arm, head), level=("arm", "head")) for arm in ARMS}
-        both = pd.concat(arms, axis=1, join="inner")  # seeds that learnt English in both
-        for languages in means.columns:
-            preset, moved = both["preset", languages], both["moved", languages]
-            line = dict(head=head, languages=languages, seeds=len(both))
-            line |= dict(preset=preset.mean(), moved=moved.mean())
+    for head, models in learnt.groupby("head"):
+        arms = {arm: models.xs(arm, level="arm") for arm in models.index.unique("arm")}
+        if len(arms) < len(given.arms):
+            continue
+        for name, languages in GROUPS[given.arms[-1]].items():
+            means = {arm: models[list(languages)].mean(axis=1) for arm, models in arms.items()}
+            both = pd.DataFrame(means).dropna()
+            before, after = (both[arm] for arm in given.arms)
+            line = dict(head=head, languages=name, seeds=len(both))
+            line |= {arm: both[arm].mean() for arm in given.arms}
             if len(both) > 1:
-                added = contrast([(moved - preset).to_numpy()], [1.0])
+                added = contrast([(after - before).to_numpy()], [1.0])
                 low, high = added.interval()
                 line |= dict(added=added.value, low=low, high=high)
             lines.append(line)
@@ -213,18 +225,14 @@ def compare(given, sizes=None) -> pd.DataFrame:
     return frame
 
 
-def heads_of(means: pd.DataFrame) -> list[str]:
-    """The heads with models that learnt English in both arms."""
-    by_head = means.reset_index().groupby("head").arm.nunique()
-    return sorted(by_head[by_head == len(ARMS)].index)
-
-
 def main(argv=None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("do", choices=["train", "compare"])
     parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--corpus", default="micro-five", help="micro: fifteen languages")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["preset", "moved"])
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=4, help="how many")
     parser.add_argument("--store", type=Path, default=Path("runs"))
@@ -234,7 +242,7 @@ def main(argv=None) -> pd.DataFrame:
     figure = ROOT / "figures/12_zero_shot-negation-laptop-micro-five.png"
     parser.add_argument("--figure", type=Path, default=figure)
     given = parser.parse_args(argv)
-    sizes = zero_shot_config(given.scale, "micro-five")
+    sizes = zero_shot_config(given.scale, given.corpus)
     return {"train": train, "compare": compare}[given.do](given, sizes)
 
 

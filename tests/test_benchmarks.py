@@ -999,16 +999,16 @@ def test_negation_moves_in_the_text_and_in_the_pairs_of_its_languages_alone(load
     negation = loaded("negation")
     sizes = negation.zero_shot_config("smoke", "micro-five")
     model = negation.shift_model_spec(sizes, 0)
-    moved = negation.with_negation(model, negation.ARMS["moved"])
+    moved = negation.with_dials(model, negation.ARMS["moved"])
     dials = {
         language.name: dict(language.corpus.parameters).get("negation")
         for language in moved.languages
     }
     assert dials == dict(en=None, fr="before", de="before", es="after", el="after")
-    assert negation.with_negation(model, {}) == model and moved.tokenizer != model.tokenizer
+    assert negation.with_dials(model, {}) == model and moved.tokenizer != model.tokenizer
 
     asked = negation.labelled_task_records(sizes, "nli", "fr", "test")
-    there = negation.with_negation(asked, negation.ARMS["moved"])
+    there = negation.with_dials(asked, negation.ARMS["moved"])
     assert there.language == "fr" and dict(there.records.parameters)["negation"] == "before"
 
 
