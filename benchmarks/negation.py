@@ -41,7 +41,7 @@ ARMS = {
     "preset": {},
     "moved": {l: {"negation": "before"} for l in AFTER}
     | {l: {"negation": "after"} for l in BEFORE},
-    "redrawn": {"es": {"syllables": "CVC CV"}, "sw": {"syllables": "CV CVC"}},
+    "redrawn": {"es": {"syllables": "CVC CV"}, "sw": {"syllables": "CVC"}},
 }
 # what is compared with `preset`, by arm: languages that stand together
 GROUPS = {
