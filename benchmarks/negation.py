@@ -212,6 +212,8 @@ def compare(given, sizes=None) -> pd.DataFrame:
         for name, languages in GROUPS[given.arms[-1]].items():
             means = {arm: models[list(languages)].mean(axis=1) for arm, models in arms.items()}
             both = pd.DataFrame(means).dropna()
+            if both.empty:
+                continue
             before, after = (both[arm] for arm in given.arms)
             line = dict(head=head, languages=name, seeds=len(both))
             line |= {arm: both[arm].mean() for arm in given.arms}
