@@ -265,6 +265,20 @@ def test_a_table_is_divided_among_machines(tmp_path, monkeypatch):
         confirmation.run_table(table, stores[0], Inline(), seeds=[7])
 
 
+def test_what_is_kept_of_unfinished_tables_is_planned_and_whole():
+    """All numbers of each seed, by the ids that the grids give, and none of a table that is full."""
+    kept = {path.name: path for path in (ROOT / confirmation.UNFINISHED_FOLDER).glob("*.csv")}
+    planned = {table.file: table for table in confirmation.tables_with_data(tell=lambda _: None)}
+    full = {path.name for path in (ROOT / CONFIRMED_FOLDER).glob("*-*.csv")}
+    assert not full & set(kept)
+    for name in set(kept) & set(planned):  # those whose texts are there
+        values = tables.read_seeds(kept[name])
+        entries = [e for e in planned[name].entries if e.seed in set(values.seed)]
+        wanted = {(e.table, e.row, e.column, e.seed, run_id(e.runs[-1])) for e in entries}
+        columns = ["table", "row", "column", "seed", "run_id"]
+        assert set(values[columns].itertuples(index=False, name=None)) == wanted
+
+
 def test_values_of_other_code_are_made_again(tmp_path, monkeypatch):
     table = a_table_of_two_seeds(tmp_path, monkeypatch)
     confirmation.run_table(table, Store(tmp_path / "here"), Inline(), seeds=[200])
