@@ -73,62 +73,59 @@ def negated_sides(edit: str) -> str:
     return "one" if "negated" in frame.split(">") else "neither"
 
 
-def heads(sizes) -> dict:
-    """The classifiers: that of notebook 12 and that of notebook 14, each with its settings."""
+def classifiers(sizes) -> dict:
+    """The classifiers of notebooks 12 and 14: a task and its settings by name."""
     return {
         "pair": (TUNED_NLI, sizes.tasks.tuning["nli"]),
         "siamese": (NLI, sizes.shifts.fine_tuning),
     }
 
 
-def pairs_right(sizes, arm: str, seed: int, wanted: list[str], store: Store) -> list[dict]:
-    """Lines of the table for one model: it is fine-tuned on English, once a wanted head, and asked
-    in all languages.
+def accuracy_lines(sizes, arm: str, seed: int, names: list[str], store: Store) -> list[dict]:
+    """Lines of the table for one model: fine-tuned on English by each of the named classifiers and
+    evaluated in all languages.
     """
     from xlingual_nb.models.encoders import load_encoder
 
-    dials = ARMS[arm]
-    model = with_dials(shift_model_spec(sizes, seed), dials)
-    parts = {
-        (part, language): with_dials(labelled_task_records(sizes, "nli", language, part), dials)
-        for part, languages in (
-            ("train", ("en",)),
-            ("dev", ("en",)),
-            ("test", evaluation_languages(sizes, "nli")),
-        )
-        for language in languages
+    model = with_dials(shift_model_spec(sizes, seed), ARMS[arm])
+
+    def labelled(part, language):
+        return with_dials(labelled_task_records(sizes, "nli", language, part), ARMS[arm])
+
+    train, dev = labelled("train", "en"), labelled("dev", "en")
+    tests = {
+        language: labelled("test", language) for language in evaluation_languages(sizes, "nli")
     }
-    run([model, *(labelled.records for labelled in parts.values())], store, progress=False)
+    records = [side.records for side in (train, dev, *tests.values())]
+    run([model, *records], store, progress=False)
     encoder = load_encoder(store.path(model), device())
     tokenizer = checkpoint_tokenizer(model, encoder, store)
 
     lines = []
-    for head in wanted:
-        task, settings = heads(sizes)[head]
-        inputs = {
-            key: encode_for_checkpoint(task, model, labelled, tokenizer, store, encoder)
-            for key, labelled in parts.items()
-        }
-        learnt = task.head.train(
-            encoder, inputs["train", "en"], inputs["dev", "en"], settings, seed, lambda *_: None
+    for name in names:
+        task, settings = classifiers(sizes)[name]
+
+        def encode(side, task=task):
+            return encode_for_checkpoint(task, model, side, tokenizer, store, encoder)
+
+        classifier = task.head.train(
+            encoder, encode(train), encode(dev), settings, seed, lambda *_: None
         )
-        for (part, language), asked in inputs.items():
-            if part != "test":
-                continue
-            records = read_records(store.path(parts[part, language].records))
-            answers = np.asarray(task.head.answer(encoder, learnt, asked))
+        for language, side in tests.items():
+            inputs = encode(side)
+            predictions = np.asarray(task.head.answer(encoder, classifier, inputs))
+            pairs = read_records(store.path(side.records))
             frame = pd.DataFrame(
                 {
-                    "negated": [negated_sides(record["edit"]) for record in records],
-                    "right": answers == np.asarray(asked.gold),
-                    "contradiction": answers == LABELS.index("contradiction"),
+                    "negated": [negated_sides(pair["edit"]) for pair in pairs],
+                    "accuracy": predictions == np.asarray(inputs.gold),
+                    "contradiction": predictions == LABELS.index("contradiction"),
                 }
             )
             for negated, group in frame.groupby("negated"):
-                name = dict(arm=arm, head=head, seed=seed, language=language, negated=negated)
-                lines.append(
-                    name | dict(pairs=len(group)) | group.mean(numeric_only=True).to_dict()
-                )
+                line = dict(arm=arm, classifier=name, seed=seed, language=language)
+                line |= dict(negated=negated, pairs=len(group))
+                lines.append(line | group.mean(numeric_only=True).to_dict())
     return lines
 
 
@@ -136,13 +133,13 @@ def train(given, sizes) -> pd.DataFrame:
     """Add the models that the table lacks, one after the other."""
     store = Store(given.store)
     table = pd.read_csv(given.output) if given.output.exists() else pd.DataFrame()
-    known = set() if table.empty else set(zip(table.arm, table.seed, table["head"]))
+    done = set() if table.empty else set(zip(table.arm, table.seed, table.classifier))
     for seed in range(given.first, given.first + given.seeds):
         for arm in given.arms:
-            wanted = [head for head in heads(sizes) if (arm, seed, head) not in known]
-            if not wanted:
+            missing = [name for name in classifiers(sizes) if (arm, seed, name) not in done]
+            if not missing:
                 continue
-            lines = pd.DataFrame(pairs_right(sizes, arm, seed, wanted, store))
+            lines = pd.DataFrame(accuracy_lines(sizes, arm, seed, missing, store))
             table = pd.concat([table, lines], ignore_index=True)
             write_atomic(given.output, table.to_csv(index=False, float_format="%.4f"))
             print(f"{arm}, seed {seed}", flush=True)
@@ -150,14 +147,16 @@ def train(given, sizes) -> pd.DataFrame:
 
 
 def accuracies(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy over all pairs, a row a model and head and a column a language."""
-    of = ["arm", "head", "seed", "language"]
-    sums = table.assign(right=table.right * table.pairs).groupby(of)[["right", "pairs"]].sum()
-    return (sums.right / sums.pairs).unstack()
+    """Accuracy over all pairs, a row a model and classifier and a column a language."""
+    of = ["arm", "classifier", "seed", "language"]
+    sums = (
+        table.assign(accuracy=table.accuracy * table.pairs).groupby(of)[["accuracy", "pairs"]].sum()
+    )
+    return (sums.accuracy / sums.pairs).unstack()
 
 
 def picture(wide: pd.DataFrame):
-    """A panel a head: accuracy by language, a dot a model of either arm that learnt English."""
+    """A panel a classifier: accuracy by language, a dot a model of either arm that learnt English."""
     from xlingual_nb.report import figures as draw
 
     draw.style()
@@ -167,14 +166,14 @@ def picture(wide: pd.DataFrame):
         "moved": dict(label="negation moved", marker="D", facecolors="none", color=draw.INK[0]),
     }
     figure, axes = draw.panels(2, columns=2, height=2.6, sharey=True)
-    for ax, head in zip(axes, ("pair", "siamese")):
+    for ax, name in zip(axes, ("pair", "siamese")):
         for place, (arm, look) in zip((-0.15, 0.15), looks.items()):
-            models = wide.xs((arm, head), level=("arm", "head"))
+            models = wide.xs((arm, name), level=("arm", "classifier"))
             models = models.loc[models.en >= LEARNT, languages]
             at = np.tile(np.arange(len(languages)) + place, len(models))
             ax.scatter(at, models.to_numpy().ravel(), s=18, **look)
         ax.axhline(1 / 3, color=draw.INK[0], linestyle=":", label="a guess")
-        ax.set(title=TITLES[head], ylim=(0, 1), xticks=range(len(languages)))
+        ax.set(title=TITLES[name], ylim=(0, 1), xticks=range(len(languages)))
         ax.set_xticklabels([f"{l}\n{'after' if l in AFTER else 'before'}" for l in languages])
     axes[0].set_ylabel("NLI accuracy")
     draw.legend_below(figure, axes)
@@ -187,14 +186,14 @@ CAPTION = (
 )
 
 
-def compare(given, sizes=None) -> pd.DataFrame:
-    """By head, what the last of the arms adds to `preset`, over the seeds whose models learnt English
+def compare(given) -> pd.DataFrame:
+    """By classifier, what the last of the arms adds to `preset`, over the seeds whose models learnt English
     in both.
     """
     table = pd.read_csv(given.output)
     wide = accuracies(table)
     print(wide.round(3).to_string())
-    shares = table.groupby(["head", "arm", "language", "negated"]).right.mean().unstack()
+    shares = table.groupby(["classifier", "arm", "language", "negated"]).accuracy.mean().unstack()
     print(shares.round(3).to_string())
 
     if given.arms[-1] == "moved":
@@ -203,9 +202,9 @@ def compare(given, sizes=None) -> pd.DataFrame:
         draw.save(picture(wide), given.figure, CAPTION, claims=["W-transfers-nli"])
         write_atomic(given.figure.with_suffix(".csv"), wide.to_csv(float_format="%.4f"))
 
-    learnt = wide[wide.en >= LEARNT]
+    trained = wide[wide.en >= LEARNT]
     lines = []
-    for head, models in learnt.groupby("head"):
+    for classifier, models in trained.groupby("classifier"):
         arms = {arm: models.xs(arm, level="arm") for arm in models.index.unique("arm")}
         if len(arms) < len(given.arms):
             continue
@@ -215,7 +214,7 @@ def compare(given, sizes=None) -> pd.DataFrame:
             if both.empty:
                 continue
             before, after = (both[arm] for arm in given.arms)
-            line = dict(head=head, languages=name, seeds=len(both))
+            line = dict(classifier=classifier, languages=name, seeds=len(both))
             line |= {arm: both[arm].mean() for arm in given.arms}
             if len(both) > 1:
                 added = contrast([(after - before).to_numpy()], [1.0])
@@ -245,7 +244,7 @@ def main(argv=None) -> pd.DataFrame:
     parser.add_argument("--figure", type=Path, default=figure)
     given = parser.parse_args(argv)
     sizes = zero_shot_config(given.scale, given.corpus)
-    return {"train": train, "compare": compare}[given.do](given, sizes)
+    return train(given, sizes) if given.do == "train" else compare(given)
 
 
 if __name__ == "__main__":

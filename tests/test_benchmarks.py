@@ -1033,13 +1033,13 @@ def test_pairs_are_told_apart_by_the_sides_that_are_negated(loaded, tmp_path):
                 right = 0.4 + change if after else 0.8 - change
                 right = english if language == "en" else right
                 lines.append((arm, head, seed, language, "one", 10, right, 0.5))
-    columns = "arm head seed language negated pairs right contradiction".split()
+    columns = "arm classifier seed language negated pairs accuracy contradiction".split()
     pd.DataFrame(lines, columns=columns).to_csv(tmp_path / "negation.csv", index=False)
     places = ["--output", str(tmp_path / "negation.csv"), "--summary", str(tmp_path / "sum.csv")]
     places += ["--figure", str(tmp_path / "negation.png")]
     frame = negation.main(["compare", "--scale", "smoke", *places])
-    assert frame.seeds.tolist() == [2] * 4 and set(frame["head"]) == {"pair", "siamese"}
-    added = frame[frame["head"] == "pair"].set_index("languages").added
+    assert frame.seeds.tolist() == [2] * 4 and set(frame.classifier) == {"pair", "siamese"}
+    added = frame[frame.classifier == "pair"].set_index("languages").added
     assert added.to_dict() == pytest.approx({"fr, de": 0.4, "es, el": -0.4})
     assert not json.loads((tmp_path / "negation.json").read_text(encoding="utf-8"))["faults"]
 
