@@ -442,7 +442,7 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
     -------
     list[ResultTable]
     """
-    if figure.path.with_suffix(".csv").is_file():
+    if figure.has_own_table:
         return []
     of_notebook = []
     for table in tables:
@@ -478,7 +478,7 @@ def figure_html(
 
     # what it was made from
     links = [link(f"{up}{file}.png", "PNG"), link(f"{up}{file}.json", "JSON")]
-    if figure.path.with_suffix(".csv").is_file():
+    if figure.has_own_table:
         links.append(link(f"{up}{file}.csv", f"{name}.csv"))
     for table in tables_behind(figure, tables):
         links.append(link(f"{up}{table.file}", f"{table.name}.csv"))

@@ -117,6 +117,11 @@ class FigureNote:
         return "yours/figures" if self.is_user else "figures"
 
     @property
+    def has_own_table(self) -> bool:
+        """Whether a CSV file beside it has its numbers, which result tables have otherwise."""
+        return self.path.with_suffix(".csv").is_file()
+
+    @property
     def notebook(self) -> str:
         """The notebook that drew it."""
         return self.path.stem.partition("-")[0]
