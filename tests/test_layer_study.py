@@ -243,6 +243,38 @@ def test_sizes_of_ones_own():
     assert isinstance(by_row["en-el | zero-shot | el"].runs[0].settings, Tuning)
 
 
+def test_figure_1_has_a_panel_a_task_and_a_recipe_for_all_layers():
+    asked = list_table_entries("smoke", only="pos,documents,2")
+    assert {(c.table, c.column) for c in asked} == {
+        ("figure1", "Documents ACC"),
+        ("figure1", "POS ACC"),
+        ("figure2", "Language ID ACC"),
+    }
+    pos = [c for c in asked if c.column == "POS ACC"]
+    assert pos == [c for c in list_table_entries("smoke", only="1") if c.column == "POS ACC"]
+
+    own = {
+        "study": "liu2020",
+        "smoke": {
+            "micro-own": {
+                "like": "smoke.micro",
+                "layers": {"tuning": {"pos": {"epochs": 2, "learning_rate": 2e-4}}},
+            }
+        },
+    }
+    sizes = layers_config("smoke", "micro-own", own=own)
+    for task, recipe in sizes.tasks.tuning.items():
+        of_setting = {
+            c.row.split(" | ")[1]: c.runs[0].settings
+            for c in list_table_entries("smoke", "micro-own", own=own, only=task)
+            if c.row.startswith("en-el | ")
+        }
+        recipe = Tuning(epochs=2, learning_rate=2e-4) if task == "pos" else recipe
+        assert of_setting["zero-shot"] == replace(recipe, freeze=None)
+        for name, layer in frozen_layers(2).items():
+            assert of_setting[name] == replace(recipe, freeze=layer)
+
+
 # ---- what a run leaves
 
 

@@ -407,13 +407,15 @@ class TaskConfig(NamedTuple):
 class LayerConfig(NamedTuple):
     """Sizes of the study of layers (Wu & Dredze 2019, sections 5.2, 5.3), asked of the same model
     in the same tasks: the network on an encoder that is not trained; texts in all languages of the
-    model, part by part, so many in each, or a set of the data folder; and the classifiers that tell
-    their language.
+    model, part by part, so many in each, or a set of the data folder; the classifiers that tell
+    their language; and by the name of a task how all layers are fine-tuned where `tasks.tuning`
+    is a recipe for fewer (`tuning`).
     """
 
     feat: Feat
     langid: dict[str, DataSplit]
     bag: Bag
+    tuning: dict[str, Tuning] = {}
 
 
 @dataclass(frozen=True)

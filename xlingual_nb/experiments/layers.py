@@ -119,20 +119,25 @@ def frozen_layers(depth: int) -> dict[str, int]:
 FEAT = "Feat"
 
 
-def with_all_layers(run):
+def with_all_layers(sizes: JointConfig, task: str, run):
     """The fine-tuning run with every layer trained, whatever its task's settings freeze.
 
     Parameters
     ----------
+    sizes : JointConfig
+        Settings of the study at one scale: data, model sizes, schedules and seeds.
+    task : str
+        Name of the task, such as `nli`.
     run : run spec
-        A fine-tuning run.
+        A fine-tuning run of the task.
 
     Returns
     -------
     run spec
-        Of the same class.
+        Of the same class. Its settings are those of `layers.tuning` if the task has some there.
     """
-    return replace(run, settings=replace(run.settings, freeze=None))
+    settings = sizes.layers.tuning.get(task, run.settings)
+    return replace(run, settings=replace(settings, freeze=None))
 
 
 def freezing_runs(sizes: JointConfig, zero_shot_run) -> dict[str, object]:
@@ -183,9 +188,9 @@ def freezing_entries(sizes: JointConfig, task: str, seed: int) -> list[TableEntr
     """
     spec = shift_model_spec(sizes, seed)
     languages = evaluation_languages(sizes, task)
-    zero_shot_run = with_all_layers(fine_tuned_spec(sizes, task, spec, SOURCE, languages))
-    untrained_run = with_all_layers(
-        fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
+    zero_shot_run, untrained_run = (
+        with_all_layers(sizes, task, fine_tuned_spec(sizes, task, encoder, SOURCE, languages))
+        for encoder in (spec, untrained_spec(spec))
     )
 
     # the figure shows the last column of the task's table: of trees the labelled score
@@ -378,7 +383,7 @@ def list_table_entries(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        `1`, `2` or `all`.
+        `1`, `2`, tasks of Figure 1 such as `documents,pos`, or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
@@ -390,18 +395,23 @@ def list_table_entries(
     Raises
     ------
     InputError
-        As `layers_config`, or if there is no such figure.
+        As `layers_config`, or if there is no such figure or task.
     """
     sizes = layers_config(scale, corpus, seeds, languages, own, checkpoint)
-    figures = select_tables(only, FIGURES)
     # Figure 1 has a panel for each task that has a table in the study of zero-shot transfer
-    tables = zero_shot.requested_tables(sizes, "all") if "figure1" in figures else []
+    number_of_table = {task: table.removeprefix("table") for table, task in TABLES.items()}
+    selected = select_tables(only, (*FIGURES, *number_of_table))
+    panels = [number for task, number in number_of_table.items() if task in selected]
+    if "figure1" in selected:
+        tables = zero_shot.requested_tables(sizes, "all")
+    else:
+        tables = zero_shot.requested_tables(sizes, ",".join(panels)) if panels else []
 
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
             table_entries += freezing_entries(sizes, TABLES[table], seed)
-        if "figure2" in figures:
+        if "figure2" in selected:
             table_entries += langid_entries(sizes, seed)
     return table_entries
 
@@ -432,7 +442,7 @@ def grid(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        `1`, `2` or `all`.
+        `1`, `2`, tasks of Figure 1 such as `documents,pos`, or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
 
