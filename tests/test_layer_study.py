@@ -243,16 +243,7 @@ def test_sizes_of_ones_own():
     assert isinstance(by_row["en-el | zero-shot | el"].runs[0].settings, Tuning)
 
 
-def test_figure_1_has_a_panel_a_task_and_a_recipe_for_all_layers():
-    asked = list_table_entries("smoke", only="pos,documents,2")
-    assert {(c.table, c.column) for c in asked} == {
-        ("figure1", "Documents ACC"),
-        ("figure1", "POS ACC"),
-        ("figure2", "Language ID ACC"),
-    }
-    pos = [c for c in asked if c.column == "POS ACC"]
-    assert pos == [c for c in list_table_entries("smoke", only="1") if c.column == "POS ACC"]
-
+def test_figure_1_may_have_a_recipe_of_its_own_for_all_layers():
     own = {
         "study": "liu2020",
         "smoke": {
@@ -262,17 +253,34 @@ def test_figure_1_has_a_panel_a_task_and_a_recipe_for_all_layers():
             }
         },
     }
-    sizes = layers_config("smoke", "micro-own", own=own)
-    for task, recipe in sizes.tasks.tuning.items():
+    asked = list_table_entries("smoke", "micro-own", own=own, only="1")
+    recipes = layers_config("smoke", "micro-own", own=own).tasks.tuning
+    for task, table in zero_shot.TASKS.items():
         of_setting = {
             c.row.split(" | ")[1]: c.runs[0].settings
-            for c in list_table_entries("smoke", "micro-own", own=own, only=task)
-            if c.row.startswith("en-el | ")
+            for c in asked
+            if c.row.startswith("en-el | ") and c.column in table.columns
         }
-        recipe = Tuning(epochs=2, learning_rate=2e-4) if task == "pos" else recipe
+        recipe = Tuning(epochs=2, learning_rate=2e-4) if task == "pos" else recipes[task]
         assert of_setting["zero-shot"] == replace(recipe, freeze=None)
         for name, layer in frozen_layers(2).items():
             assert of_setting[name] == replace(recipe, freeze=layer)
+
+
+def test_a_claim_needs_few_runs_of_the_figure():
+    asked = list_table_entries("laptop", "micro", seeds=2, claim="W-freeze-documents")
+    assert {c.column for c in asked} == {"Documents ACC"}
+    assert {c.row for c in asked} >= {"en-xx | zero-shot | mean", "en-xx | Lay 6 | mean"}
+    trained = {
+        run.settings
+        for c in asked
+        for run in c.runs
+        if run.stage == "sentences" and run.checkpoint.training.steps
+    }
+    # all layers, and those above the second of three
+    assert {settings.freeze for settings in trained} == {None, 2}
+    with pytest.raises(InputError, match="K-order compares no row of this study"):
+        list_table_entries("laptop", "micro", claim="K-order")
 
 
 # ---- what a run leaves

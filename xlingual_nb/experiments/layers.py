@@ -18,7 +18,13 @@ from .liu2020_common import SOURCE
 from .liu2020_shifts import in_microworld, shift_model_spec
 from .study_data import fill_template
 from .config import JointConfig
-from .study import TableEntry, select_tables, unique_runs, choose_seeds
+from xlingual_nb.experiments.study import (
+    TableEntry,
+    choose_seeds,
+    select_claim_entries,
+    select_tables,
+    unique_runs,
+)
 from xlingual_nb.experiments.wu2019_common import (
     evaluation_languages,
     joint_run_metrics,
@@ -361,6 +367,7 @@ def list_table_entries(
     own="",
     only: str = "all",
     checkpoint: str = "",
+    claim: str = "",
 ) -> list[TableEntry]:
     """List the entries of Figures 1 and 2 of Wu & Dredze (2019).
 
@@ -383,9 +390,11 @@ def list_table_entries(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        `1`, `2`, tasks of Figure 1 such as `documents,pos`, or `all`.
+        `1`, `2` or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
+    claim : str, optional
+        Ids of claims, as in `W-feat,W-langid-flat`: only the runs that these need. Empty for all.
 
     Returns
     -------
@@ -395,25 +404,20 @@ def list_table_entries(
     Raises
     ------
     InputError
-        As `layers_config`, or if there is no such figure or task.
+        As `layers_config`, or if there is no such figure, or the claim is not on it.
     """
     sizes = layers_config(scale, corpus, seeds, languages, own, checkpoint)
+    figures = select_tables(only, FIGURES)
     # Figure 1 has a panel for each task that has a table in the study of zero-shot transfer
-    number_of_table = {task: table.removeprefix("table") for table, task in TABLES.items()}
-    selected = select_tables(only, (*FIGURES, *number_of_table))
-    panels = [number for task, number in number_of_table.items() if task in selected]
-    if "figure1" in selected:
-        tables = zero_shot.requested_tables(sizes, "all")
-    else:
-        tables = zero_shot.requested_tables(sizes, ",".join(panels)) if panels else []
+    tables = zero_shot.requested_tables(sizes, "all") if "figure1" in figures else []
 
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
             table_entries += freezing_entries(sizes, TABLES[table], seed)
-        if "figure2" in selected:
+        if "figure2" in figures:
             table_entries += langid_entries(sizes, seed)
-    return table_entries
+    return select_claim_entries(table_entries, claim, default_seeds=sizes.seeds)
 
 
 def grid(
@@ -424,6 +428,7 @@ def grid(
     own="",
     only: str = "all",
     checkpoint: str = "",
+    claim: str = "",
 ) -> list:
     """Specs of the runs behind Figures 1 and 2 of Wu & Dredze (2019), each once.
 
@@ -442,13 +447,17 @@ def grid(
     own : str or dict
         A user's own settings (a TOML file, or a dict like one); empty for the shipped ones.
     only : str, default 'all'
-        `1`, `2`, tasks of Figure 1 such as `documents,pos`, or `all`.
+        `1`, `2` or `all`.
     checkpoint : str, optional
         Folder, or name on the hub, of an external model; empty for none.
+    claim : str, optional
+        Ids of claims, as in `W-feat,W-langid-flat`: only the runs that these need. Empty for all.
 
     Returns
     -------
     list
         Run specs, without duplicates.
     """
-    return unique_runs(list_table_entries(scale, corpus, seeds, languages, own, only, checkpoint))
+    return unique_runs(
+        list_table_entries(scale, corpus, seeds, languages, own, only, checkpoint, claim)
+    )
