@@ -212,24 +212,60 @@ TESTS, COMPARISONS = ("above", "below", "within"), ("difference", "ratio", "corr
 
 @dataclass(frozen=True)
 class Comparison:
-    """`plus` rows against `minus` rows (or "floor") in a column of a table, and the margin to lie
-    above, below or within. ValueError for fields that do not fit together.
+    """A test of a claim: rows of a table against others in a column, and the margin of the effect.
 
-    `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation,
-    Pearson's r over the `plus` rows of `column` with `minus_column`. `net`: of every row its floor
-    is subtracted first, as for a share (`factor`) of what was learnt; not where the floor itself is
-    in question. `floor`: floor rows of this test, else the claim's; `alive_column`: where
-    its rows must be alive, else `column`. Who has not learnt a task has nothing to lose: every row
-    must be clear of `learnt_floor` in the `learnt_column` or, where a column is a model, all
-    `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all
-    others of the test must lie (`report.verdicts`), or they differ in more than the claim says;
-    "best": whichever row of the test has the least.
-    `ceiling`: the highest score there is, where all rows may come so near to it that none can be told
-    from another. `one_sign`: models have a sign of their own, and of rows whose models have both signs
-    the mean is like none of them.
-    `curve`: a number read off each seed's training curve (`measures.statistics`) in place of the
-    column itself. `exact`: no seed can change what is compared, a count on text, say, so that
-    arithmetic decides.
+    The fields are those of a test in a paper's `claims.toml`.
+
+    Parameters
+    ----------
+    table, column : str
+        Where the numbers are.
+    plus : tuple of str
+        Rows whose mean is compared.
+    test : {"above", "below", "within"}
+        Where the effect has to lie, seen from the margin.
+    margin : float
+        In units of the column; of a ratio or a correlation, a number.
+    minus : tuple of str or "floor"
+        Rows that are compared with; "floor": of each row the best of its baselines. Empty: the
+        mean itself is tested.
+    minus_column : str, optional
+        Column of the `minus` rows, where it is another.
+    factor : float
+        The `minus` rows count times this, as for a share of them.
+    compare : {"difference", "ratio", "correlation"}
+        Of means; or Pearson's r over the `plus` rows of `column` with `minus_column`.
+    curve : str, optional
+        A number read off each seed's training curve (`measures.statistics`) in place of the column.
+    floor : tuple of str, optional
+        Baselines of this test; by default those of the claim.
+    alive_column : str, optional
+        Where the rows have to be above their baselines; by default `column`.
+    learnt_column : str, optional
+        Where the task has to be learnt, every row above `learnt_floor`: a model that has not
+        learnt it has nothing to lose in transfer.
+    learnt_rows : tuple of str
+        Where a column is a model: rows that have to be above `learnt_floor` in its columns.
+    learnt_floor : tuple of str
+        Baselines of a task that has to be learnt.
+    net : bool
+        Of every row its baseline is subtracted before rows are compared; not for tests of the
+        baseline itself.
+    fit : tuple of str or "best"
+        Rows that the others of the test have to be near in training perplexity
+        (`report.verdicts`), or they differ in more than the claim says; "best": the row that has
+        the least.
+    ceiling : float, optional
+        The highest score there is: where all rows lie close to it, nothing is compared.
+    one_sign : bool
+        Models have a sign of their own: rows whose models have both signs are not compared.
+    exact : bool
+        No seed can change what is compared, a count on text, say: arithmetic decides.
+
+    Raises
+    ------
+    ValueError
+        For fields that do not go together.
     """
 
     table: str
@@ -254,10 +290,7 @@ class Comparison:
     exact: bool = False
 
     def __post_init__(self):
-        """Refuse fields that do not go together, so that a mistyped claim is no other claim.
-
-        The fields are those of a test in a paper's `claims.toml`.
-        """
+        """Refuse fields that do not go together, so that a mistyped claim is no other claim."""
         if self.test not in TESTS:
             raise ValueError(f"test {self.test!r} is not above, below or within")
         if self.compare not in COMPARISONS:
