@@ -151,12 +151,13 @@ def settings_table(settings, name: str = "settings") -> HTML:
     Parameters
     ----------
     settings : object
-        A dict of records of settings (dataclasses, dicts), of which each gets a row; or one record,
-        of which each field gets a row.
+        A dict of records of settings (dataclasses, dicts), of which each gets a row, an empty one
+        none; or one record, of which each field gets a row.
     name : str
         Name of the table on its page.
     """
     rows = []
     for key, value in (settings_of(settings) or {}).items():
-        rows.append((setting_name(key), settings_text(value)))
+        if value != {}:
+            rows.append((setting_name(key), settings_text(value)))
     return word_table(pd.DataFrame(rows, columns=["part", "settings"]), name)
