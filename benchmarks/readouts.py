@@ -1,6 +1,6 @@
 """With which readout of inference does a difference between models take the fewest seeds?
 
-    python benchmarks/readouts.py --seeds 0 1 2 3 4 5 --store runs      # three quarters of an hour of a core
+    python benchmarks/readouts.py --seeds 0 1 2 3 4 5 --store runs      # an hour and a half of two cores
 
 Models of K's Table 2, of Fake-English with Spanish in natural order and with all words permuted, are
 read out by fine-tuning on all, a third and a tenth of the labelled pairs, and by classifiers of pairs
