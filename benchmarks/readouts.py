@@ -29,7 +29,7 @@ from xlingual_nb.tasks.nli import FrozenNliSpec
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, TARGET = "enfake", "es"
 ORDERS = {"natural": "", "permuted": "permute(1.0)"}
-NAMED = ["readout", "order", "seed", "draw"]
+KEYS = ["readout", "order", "seed", "draw"]
 
 
 def readouts(sizes, model, seed: int) -> dict:
@@ -53,7 +53,7 @@ def readouts(sizes, model, seed: int) -> dict:
     return runs
 
 
-def settings_of(sizes, seeds, draws: int) -> dict[tuple, object]:
+def runs_by_setting(sizes, seeds, draws: int) -> dict[tuple, object]:
     """All runs, by readout, order, seed of the model and draw of the readout."""
     specs = {}
     for (order, permutation), seed, draw in product(ORDERS.items(), seeds, range(draws)):
@@ -75,7 +75,7 @@ def seeds_needed(effect: float, level: float = 0.005, power: float = 0.8) -> int
     return 1000
 
 
-def compared(table: pd.DataFrame) -> pd.DataFrame:
+def comparison(table: pd.DataFrame) -> pd.DataFrame:
     """A row a readout: accuracy in both languages, the difference that permuting makes, what spreads
     it, and how many seeds of both arms a difference of that size takes.
 
@@ -116,7 +116,7 @@ def main(argv=None) -> pd.DataFrame:
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/readouts.csv")
     given = parser.parse_args(argv)
 
-    specs = settings_of(bilingual_config(given.scale, "micro"), given.seeds, given.draws)
+    specs = runs_by_setting(bilingual_config(given.scale, "micro"), given.seeds, given.draws)
     store = Store(given.store)
     run(list(specs.values()), store, Processes(given.workers), stack=1)
     rows = []
@@ -124,10 +124,10 @@ def main(argv=None) -> pd.DataFrame:
         values = stage_of(spec).values(store.path(spec))
         languages = {"source": SOURCE, "target": TARGET}
         accuracy = {name: values[f"accuracy {l}|{l}"] for name, l in languages.items()}
-        rows.append(dict(zip(NAMED, setting)) | accuracy)
+        rows.append(dict(zip(KEYS, setting)) | accuracy)
     table = pd.DataFrame(rows)
     write_atomic(given.output, table.to_csv(index=False, float_format="%.4g"))
-    print(compared(table).round(3).to_string(index=False))
+    print(comparison(table).round(3).to_string(index=False))
     return table
 
 

@@ -1,6 +1,6 @@
 """Does µ fall further without parallel text where the two halves have topics of their own?
 
-    python benchmarks/topics.py --seeds 10 --store runs      # a quarter of an hour of a core
+    python benchmarks/topics.py --seeds 10 --store runs      # a quarter of an hour of two cores
 
 D's rows 0 and 21 in the microworld, whose sentences are exchangeable, so that two halves of them are
 alike; and row 21 with the same sentences sorted by topic, so that they are not. README.md beside this
@@ -76,7 +76,7 @@ def arms(sizes, folder: Path) -> dict[str, tuple[str, object]]:
     }
 
 
-def compared(table: pd.DataFrame) -> pd.DataFrame:
+def comparison(table: pd.DataFrame) -> pd.DataFrame:
     """By arm without parallel text, how far µ falls below that of parallel text, and the difference."""
     mu = {arm: part.mu for arm, part in table.groupby("arm")}
     pairs = [("parallel", "exchangeable"), ("parallel", "topics"), ("exchangeable", "topics")]
@@ -124,7 +124,7 @@ def main(argv=None) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     write_atomic(given.output, table.to_csv(index=False, float_format="%.4g"))
     print(table.groupby("arm")[["mu", "train", "dev"]].agg(["mean", "std"]).round(3).to_string())
-    print(compared(table).round(3).to_string(index=False))
+    print(comparison(table).round(3).to_string(index=False))
     return table
 
 
