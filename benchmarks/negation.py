@@ -48,7 +48,10 @@ GROUPS = {
     "moved": {"fr, de": AFTER, "es, el": BEFORE},
     "redrawn": {language: (language,) for language in ("es", "sw", "el")},
 }
-TITLES = {"pair": "both sentences in one input", "siamese": "a vector a sentence"}
+TITLES = {
+    "pair": "both sentences in one input (notebook 12)",
+    "siamese": "a vector a sentence (notebook 14)",
+}
 LEARNT = 0.8  # English accuracy from which on there is something to transfer
 
 
@@ -162,8 +165,10 @@ def picture(wide: pd.DataFrame):
     draw.style()
     languages = ["en", *BEFORE, *AFTER]
     looks = {
-        "preset": dict(label="as they are", marker="o", color=draw.INK[1]),
-        "moved": dict(label="negation moved", marker="D", facecolors="none", color=draw.INK[0]),
+        "preset": dict(label="negation on the side named below", marker="o", color=draw.INK[1]),
+        "moved": dict(
+            label="on the other side of the verb", marker="D", facecolors="none", color=draw.INK[0]
+        ),
     }
     figure, axes = draw.panels(2, columns=2, height=2.6, sharey=True)
     for ax, name in zip(axes, ("pair", "siamese")):

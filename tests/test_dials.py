@@ -415,7 +415,7 @@ def test_verdicts_find_what_was_put_in():
         == "inconclusive"
     )
     assert (
-        table.verdict["presets: do cognates help Spanish beyond its floor?"] == "inconclusive"
+        table.verdict["presets: do cognates help Spanish beyond its baseline?"] == "inconclusive"
         and (table["Holm's p"] >= table.p).all()
     )
     assert set(answers(observations, settings, "smoke").verdict) == {"not tested"}
@@ -449,7 +449,7 @@ def test_questions_of_transfer_are_answered_from_transfer():
         and follows.n == len(ROWS_WITHOUT_OVERLAP) - 1 == len(rows)
         and follows.effect == pytest.approx(stats.spearmanr(rows["µ"], rows[NAMES]).statistic)
     )
-    above = table.loc["overlap: do three quarters shared help beyond their floor?"]
+    above = table.loc["overlap: do three quarters shared help beyond their baseline?"]
     mean = observations.groupby(["row", "column"]).value.mean().unstack()
     net = mean[NAMES] - mean[BASELINES[NAMES]]
     assert (

@@ -78,7 +78,7 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
         return [trend, comparison]
 
     # shared strings help an untrained encoder as well: compare what exceeds each row's baseline
-    question = "overlap: do three quarters shared help beyond their floor?"
+    question = "overlap: do three quarters shared help beyond their baseline?"
     tests = [compare_rows(findings, question, high_overlap, no_overlap, above_baseline=True)]
     question = "overlap: does a quarter?"
     tests.append(compare_rows(findings, question, low_overlap, no_overlap, above_baseline=True))
@@ -107,7 +107,7 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
         question = "presets: does English in other letters equal Fake-English?"
         tests.append(compare_rows(findings, question, "preset | en", "order | SVO"))
 
-    question = "presets: do cognates help Spanish beyond its floor?"
+    question = "presets: do cognates help Spanish beyond its baseline?"
     tests.append(compare_rows(findings, question, "preset | es", spanish, above_baseline=True))
     question = "presets: Spanish (no cognates) against Russian"
     tests.append(compare_rows(findings, question, spanish, "preset | ru"))

@@ -557,7 +557,7 @@ def compare_rows(
 
     score = column or findings.score
     if above_baseline:
-        score += " above its floor"
+        score += " above its baseline"
     comparison = f"{score}: {more} less {less}"
     low, high = difference.interval()
     return EffectTest(

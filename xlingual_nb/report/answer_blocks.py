@@ -21,7 +21,7 @@ from ..papers.published import OURS, Claim, claims, published
 from . import verdicts
 from .labels import PRETRAINED, column_name, corpus_name, row_name
 from .printed_scores import scores_text
-from .scores import MARKS
+from .scores import MARKS, outcome_text
 from .reference_results import kept_study
 from .verdict_text import MINUS, with_interval, with_unit
 
@@ -310,7 +310,7 @@ def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[st
 
 
 def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
-    """A finding as a markdown bullet: the claim, then our effects and the published one.
+    """A finding as a markdown bullet: what came of the claim, then our effects and the published one.
 
     Parameters
     ----------
@@ -324,7 +324,8 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
         parts = untested_parts(finding, frames) or ["not tested"]
     claim = next(claim for claim in claims() if claim.id == finding.claim)
 
-    sentence = f"**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})"
+    outcome = outcome_text([row.verdict for _, row in tested_rows(finding, frames)])
+    sentence = f"{outcome}**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})"
     effects = f"{finding.effect}: {'; '.join(parts)}. Published: {published_text}."
     return bullet_text(sentence, effects)
 

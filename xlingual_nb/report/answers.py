@@ -367,8 +367,7 @@ def links_text(answer: Answer, root: Path) -> str:
 # %% ../../nbs/lib/8150_answers.ipynb #8140b057
 PUBLISHED_SIZE_HEAD = (
     "**At the published size**, on the Bible: ours / published, and in brackets how many of the "
-    "published standard deviations apart (where one of .01 or more is printed). A row of one model "
-    "is not tested."
+    "published standard deviations apart (where one of .01 or more is printed)."
 )
 HOW_TO_READ = (
     "Brackets are 95 % intervals over n models. ✓ and ✗ say that the effect lies beyond the "
