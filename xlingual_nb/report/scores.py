@@ -177,7 +177,9 @@ def score_text(frames: dict[str, pd.DataFrame]) -> str:
         "on the Bible": ["bible"],
     }
     groups |= {"on other text": other_texts}
-    groups |= {f"on {corpus_name(name)}": [name] for name in pretrained}
+    for name in pretrained:
+        text_and_encoder, _, _ = corpus_name(name).partition(" (")
+        groups[f"on {text_and_encoder} (not ours)"] = [name]
     counted = ", ".join(
         f"{place} {corpus_score(laptop, 'laptop', names)}"
         for place, names in groups.items()
