@@ -10,7 +10,7 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers.published import claims
-from xlingual_nb.report import answer_blocks, answers, claim_values
+from xlingual_nb.report import answer_blocks, answers, claim_values, scores
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
@@ -191,3 +191,30 @@ def test_a_template_with_a_mistake_names_file_and_notebook(tmp_path, wrong, said
     path.write_text(section.replace(wrong, mistakes[said], 1), encoding="utf-8")
     with pytest.raises(InputError, match=rf"answers\.toml: \[03_frequency\].*{said}"):
         answers.read_answers(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["reproduced", "inconclusive", "not above baseline"], ""),
+        (["contradicted", "reproduced"], "everywhere"),
+        (["contradicted", "inconclusive"], "Not so"),
+        (["smaller than the margin", "inconclusive"], "margin"),
+        (["inconclusive", "not above baseline"], "Undecided"),
+        ([], "Not tested"),
+    ],
+)
+def test_a_claim_that_does_not_hold_says_so_before_its_sentence(names, said):
+    outcome = scores.outcome_text(names)
+    assert (said in outcome) if said else outcome == ""
+
+
+def test_the_score_counts_a_claim_where_its_text_belongs():
+    corpora = ["micro", "micro-five", "bible", "natural-some-encoder"]
+    verdicts = ["contradicted", "reproduced", "inconclusive", "reproduced"]
+    frame = pd.DataFrame(
+        {"claim": "D-original", "paper": "dufter2020", "corpus": corpora, "verdict": verdicts}
+    )
+    text = scores.score_text({"laptop": frame, "paper": frame[frame.corpus == "bible"]})
+    assert "in the microworld 1 of 1 (0 ✓, 1 ✗), in its variants 1 of 1 (1 ✓, 0 ✗)" in text
+    assert "on the Bible 0 of 1, on natural-some-encoder 1 of 1" in text

@@ -133,7 +133,8 @@ def corpus_score(frame: pd.DataFrame, scale: str, corpora: list[str]) -> str:
     Returns
     -------
     str
-        "54 of 116 (40 hold, 14 do not)"; "0 of 3" where none is decided.
+        "54 of 116 (40 ✓, 14 ✗)", those that hold and those that fail; "0 of 3" where none is
+        decided.
     """
     counts = verdicts.decided_counts(frame, scale)
     counts = counts[counts.corpus.isin(corpora)]
@@ -145,7 +146,7 @@ def corpus_score(frame: pd.DataFrame, scale: str, corpora: list[str]) -> str:
     on_corpora = frame[frame.corpus.isin(corpora)]
     is_of_paper = verdicts.source_of_claims(on_corpora) == OF_PAPERS
     n_hold = (is_of_paper & (on_corpora.verdict == verdicts.REPRODUCED)).sum()
-    return f"{n_decided} of {n_tested} ({n_hold} hold, {n_decided - n_hold} do not)"
+    return f"{n_decided} of {n_tested} ({n_hold} ✓, {n_decided - n_hold} ✗)"
 
 
 def score_text(frames: dict[str, pd.DataFrame]) -> str:
@@ -160,8 +161,8 @@ def score_text(frames: dict[str, pd.DataFrame]) -> str:
     -------
     str
         "Decided, of the papers' own claims that could be tested: in the microworld 54 of 116 (40
-        hold, 14 do not), in its variants ...": the microworld is text of synthetic languages.
-        Encoders that were trained elsewhere are told apart from those that were trained here.
+        ✓, 14 ✗), in its variants ...": the microworld is text of synthetic languages. An encoder
+        from elsewhere has a place of its own, with what it was trained on.
     """
     laptop = frames["laptop"]
     corpora = sorted(set(laptop.corpus))
@@ -175,11 +176,9 @@ def score_text(frames: dict[str, pd.DataFrame]) -> str:
         "in the microworld": ["micro"],
         "in its variants": variants,
         "on the Bible": ["bible"],
+        "on other text": other_texts,
     }
-    groups |= {"on other text": other_texts}
-    for name in pretrained:
-        text_and_encoder, _, _ = corpus_name(name).partition(" (")
-        groups[f"on {text_and_encoder} (not ours)"] = [name]
+    groups |= {f"on {corpus_name(name)}": [name] for name in pretrained}
     counted = ", ".join(
         f"{place} {corpus_score(laptop, 'laptop', names)}"
         for place, names in groups.items()
