@@ -40,7 +40,7 @@ def choose(given) -> None:
     for task in given.task:
         for rate in RATES:
             recipe = dict(learning_rate=rate, batch=BATCHES[task], epochs=EPOCHS[task], freeze=None)
-            settings.append((task, recipe, tuned(sizes, task, recipe, 0)))
+            settings.append((task, recipe, tuned(sizes, task, recipe, records=0, seed=0)))
     store = Store(given.store)
     make([spec for *_, spec in settings], store, given.workers)
     rows = []

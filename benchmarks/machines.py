@@ -28,8 +28,9 @@ def shared_values(here: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
 
 def differences_by_column(shared: pd.DataFrame) -> pd.DataFrame:
     """A line a corpus and column: equal values, mean and largest difference, and the standard deviation
-    over seeds within a row.
+    over seeds of one row and step of a table.
     """
+    one_row = ["table", "row", "step"]
     lines = []
     for (paper, corpus, column), entries in shared.groupby(["paper", "corpus", "column"]):
         is_equal = entries.difference <= EQUAL * entries.value_reference.abs()
@@ -42,7 +43,9 @@ def differences_by_column(shared: pd.DataFrame) -> pd.DataFrame:
                 "equal": int(is_equal.sum()),
                 "mean difference": entries.difference.mean(),
                 "largest": entries.difference.max(),
-                "sd over seeds": entries.groupby("row").value_reference.std().mean(),
+                "sd over seeds": entries.groupby(one_row, dropna=False)
+                .value_reference.std()
+                .mean(),
             }
         )
     return pd.DataFrame(lines)

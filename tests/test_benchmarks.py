@@ -1078,6 +1078,30 @@ def test_values_of_one_run_on_two_machines_are_held_against_each_other(loaded, t
     assert line["sd over seeds"] == pytest.approx(0.1) and output.exists()
 
 
+def test_seeds_of_one_table_alone_tell_how_far_apart_seeds_come(loaded):
+    machines = loaded("machines")
+    entry = {
+        "paper": "dufter2020",
+        "corpus": "bible",
+        "column": "µ",
+        "row": "1",
+        "step": float("nan"),
+    }
+    levels = {"table1": 0.0, "table1-matched": 5.0}  # the same row, trained for longer
+    values = pd.DataFrame(
+        [
+            entry
+            | {"table": table, "seed": seed, "run_id": f"{table}{seed}", "value": level + seed}
+            for (table, level), seed in product(levels.items(), range(3))
+        ]
+    )
+    (line,) = machines.differences_by_column(machines.shared_values(values, values)).to_dict(
+        "records"
+    )
+    assert line["values"] == 6
+    assert line["sd over seeds"] == pytest.approx(1.0)
+
+
 def test_the_kept_effects_of_causes_follow_from_its_models(loaded, tmp_path):
     kept = SCRIPT.with_name("results") / "causes-compared.csv"
     again = tmp_path / "again.csv"
