@@ -7,6 +7,7 @@ import re
 import rlcompleter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import xlingual_nb as xl
@@ -98,7 +99,19 @@ def test_fake_english_can_be_looked_at():
 @pytest.mark.parametrize(
     "transform", [xl.fake_english, xl.romanize, xl.permute, xl.invert, xl.frequency_corpus]
 )
-@pytest.mark.parametrize("wrong", ["a string", [], ["a", 1]], ids=["string", "empty", "number"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "a string",
+        [],
+        ["a", 1],
+        Path("text.txt"),
+        {"a", "b"},
+        {"a": "b"},
+        pd.DataFrame({"a": ["b"]}),
+    ],
+    ids=["string", "empty", "number", "path", "set", "dict", "table"],
+)
 def test_what_is_no_list_of_sentences_is_refused(transform, wrong):
     with pytest.raises(xl.InputError):
         transform(wrong)
@@ -109,6 +122,32 @@ def test_parallel_texts_keep_what_all_languages_have():
     texts = xl.load_parallel_text(sources, sentences=7)
     assert [len(text) for text in texts.values()] == [7, 7, 7]
     assert texts["ru"] == xl.load_text("micro/ru", sentences=7)
+
+
+def test_no_number_of_sentences_of_parallel_files_is_all_of_them(tmp_path):
+    sources = {}
+    for language in ("en", "es"):
+        path = tmp_path / f"{language}.txt"
+        path.write_text("".join(f"{language} {i}\n" for i in range(12)), encoding="utf-8")
+        sources[language] = f"file:{path}"
+    assert len(xl.load_parallel_text(sources, sentences=0)["en"]) == 12
+    assert len(xl.load_parallel_text(sources, sentences=2)["en"]) == 2
+    with pytest.raises(xl.InputError):
+        xl.load_parallel_text(sources, sentences=-1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: xl.PretrainingConfig(epochs=1.5),
+        lambda: xl.PretrainingConfig(layers=True),
+        lambda: xl.PretrainingConfig(learning_rate="1e-3"),
+        lambda: xl.FineTuningConfig(epochs=2.0),
+    ],
+)
+def test_a_setting_that_is_no_number_of_its_kind_is_refused_at_once(wrong):
+    with pytest.raises(xl.InputError):
+        wrong()
 
 
 def test_a_dictionary_is_of_the_words_of_both_texts():

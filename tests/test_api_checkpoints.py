@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 import xlingual_nb as xl
 from xlingual_nb.models import training
+from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.runs.engine import run
@@ -165,6 +167,42 @@ def test_a_model_from_elsewhere_opens_without_a_training_behind_it(tmp_path):
     assert bert.languages == [] and bert.config is None and len(bert.loss) == 0
     table = xl.probe(tmp_path, {"en": ["w5 w6", "w7"], "de": ["w8", "w9 w9"]})
     assert isinstance(table, pd.DataFrame) and set(table.source) == {"en", "de"}
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    tiny_checkpoint(tmp_path / "model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert xl.load_checkpoint("~/model").folder == tmp_path / "model"
+
+
+def test_sentences_that_do_not_fit_are_told_before_a_training(texts):
+    longer = {"en": [*texts["en"], " ".join(["fec"] * 30)], "fake": texts["fake"]}
+    config = xl.PretrainingConfig(layers=1, hidden=16, epochs=1, max_tokens=30, tokenizer="words")
+    with pytest.warns(UserWarning, match=f"1 of {len(longer['en'])} sentences of en "):
+        xl.pretrain(longer, config, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        xl.pretrain(longer, replace(config, max_tokens=32), progress=False)
+
+
+@pytest.mark.parametrize("train", [xl.pretrain, xl.train_word_vectors])
+def test_a_tokenizer_of_another_library_is_refused(texts, train, tmp_path):
+    tokenizer = xl.load_checkpoint(tiny_checkpoint(tmp_path)).tokenizer
+    with pytest.raises(xl.InputError):
+        train(texts, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("method", ["glove", "word2vec"])
+def test_word_vectors_are_trained_on_the_end_of_a_long_line_too(method):
+    first, second = (" ".join(["a", "b"] * 100 + end) for end in (["c", "d"] * 5, ["d", "d"] * 5))
+    tokenizer = xl.train_tokenizer([first], 10, "words")
+    vectors = [
+        xl.train_word_vectors(
+            {"en": [line]}, method, 8, epochs=2, tokenizer=tokenizer
+        ).encoder.vectors
+        for line in (first, second)
+    ]
+    assert not torch.equal(*vectors)
 
 
 def test_unknown_text_is_warned_of_once_for_each_measure(texts):

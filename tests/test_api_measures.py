@@ -1,8 +1,10 @@
 """Measures and fine-tuning of `xl` on one small checkpoint: what must hold whatever it has learnt."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -72,7 +74,15 @@ def test_embeddings_that_share_no_token_tell_their_languages(bert, texts):
     [
         lambda bert, texts, words: xl.multilinguality(bert, {"en": texts["en"]}, words),
         lambda bert, texts, words: xl.multilinguality(bert, dict(texts, en=texts["en"][:3]), words),
+        lambda bert, texts, words: xl.multilinguality(bert, texts, dict(words, es=words["en"])),
+        lambda bert, texts, words: xl.multilinguality(bert, texts, {"en": words["en"]}),
         lambda bert, texts, words: xl.word_retrieval(bert, texts, {"en": words["en"]}),
+        lambda bert, texts, words: xl.word_retrieval(bert, texts, words, layers=3),
+        lambda bert, texts, words: xl.language_identity(bert, texts, layers=[3]),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "fake").translate(["fec"], 3),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "fake").evaluate(
+            {"en": texts["en"]}
+        ),
         lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(words, en=["fec"])),
         lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(en=["xx"], fake=["yy"])),
         lambda bert, texts, words: xl.language_identity(bert, {"en": texts["en"]}),
@@ -83,6 +93,22 @@ def test_embeddings_that_share_no_token_tell_their_languages(bert, texts):
 def test_what_cannot_be_measured_is_one_error(bert, texts, dictionary, wrong):
     with pytest.raises(xl.InputError):
         wrong(bert, texts, dictionary)
+
+
+def test_one_layer_may_be_named_without_a_list(bert, texts, dictionary):
+    assert xl.word_retrieval(bert, texts, dictionary, layers=0).index.tolist() == [0]
+    assert xl.language_identity(bert, texts, layers=1).index.tolist() == [1]
+    shift = xl.mean_shift(bert, texts, "en", "fake")
+    assert shift.evaluate(texts, layers=0, weights=[1.0]).layer.tolist() == [0]
+
+
+def test_one_text_for_two_languages_is_told(texts, tmp_path):
+    model = xl.load_checkpoint(tiny_checkpoint(tmp_path))
+    with pytest.warns(UserWarning, match="same text"):
+        xl.probe(model, {"en": SENTENCES, "es": SENTENCES})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*same text")
+        xl.probe(model, {"en": SENTENCES, "es": SENTENCES[::-1]})
 
 
 def test_a_shift_of_weight_zero_leaves_the_model_alone(bert, texts):
@@ -194,6 +220,32 @@ def test_answers_need_no_labels_and_are_scored_against_those_there_are(bert, rec
     assert table.accuracy["fake"] == tuned.score(fake, "fake")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["fec hobvo"],
+        [{"words": ["fec"]}],
+        [{"tokens": "fec hobvo", "tags": "NV"}],
+        [{"tokens": ["fec", "hobvo"], "tags": ["N"]}],
+        pd.DataFrame({"tokens": [["fec"]], "tags": [["N"]]}),
+    ],
+    ids=["text", "columns", "one string", "lengths", "table"],
+)
+def test_what_are_no_records_of_a_task_is_told_by_its_number(bert, wrong):
+    right = [{"tokens": ["fec"], "tags": ["N"]}]
+    with pytest.raises(xl.InputError, match="record 12 " if type(wrong) is list else "record"):
+        wrong = right * 11 + wrong if type(wrong) is list else wrong
+        xl.fine_tune("pos", bert, wrong, "en", progress=False)
+
+
+def test_words_in_one_string_are_not_read_letter_by_letter(bert):
+    examples = xl.load_records("pos", "micro/en", size=20)
+    tagger = xl.fine_tune("pos", bert, examples, "en", progress=False)
+    assert len(tagger.predict([{"tokens": ["fec", "hobvo"]}], "en")[0]) == 2
+    with pytest.raises(xl.InputError):
+        tagger.predict([{"tokens": "fec hobvo"}], "en")
+
+
 def test_a_language_that_the_model_lacks_is_refused(bert, records):
     with pytest.raises(xl.InputError, match="not 'es'"):
         xl.fine_tune("nli", bert, records, "es", progress=False)
@@ -209,6 +261,11 @@ def test_a_tagger_is_saved_for_transformers(bert, tmp_path):
     tagger = xl.fine_tune("pos", bert, examples, "en", progress=False)
     model = AutoModelForTokenClassification.from_pretrained(tagger.save(tmp_path / "tagger"))
     assert set(model.config.label2id) == {tag for r in examples for tag in r["tags"]}
+    for save in (tagger.save, tagger.save_encoder):  # its own checkpoint before all
+        before = (bert.folder / "model.safetensors").read_bytes()
+        with pytest.raises(xl.InputError, match="not empty"):
+            save(bert.folder)
+        assert (bert.folder / "model.safetensors").read_bytes() == before
     nli = xl.fine_tune(
         "nli", bert, xl.load_records("nli", "micro/en", size=30), "en", progress=False
     )

@@ -228,6 +228,31 @@ def test_a_model_of_ones_own(tiny):
     plt.close(figure)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda bert, words: xl.plot_words({"a": bert}, words, theme="blue"),
+        lambda bert, words: xl.plot_emergence({"a": bert}, words, theme="blue"),
+        lambda bert, words: xl.plot_words({"a": bert}, ["fec"]),
+        lambda bert, words: xl.plot_words({"a": "no such folder"}, words),
+        lambda bert, words: xl.word_trajectory("no such folder", words),
+        lambda bert, words: xl.animate_emergence({"a": bert}, bert.folder / "no/a.gif", words),
+        lambda bert, words: xl.plot_positions(str(bert.folder)),
+    ],
+    ids=["theme", "theme of many", "dictionary", "model", "folder", "path", "title"],
+)
+def test_what_cannot_be_drawn_is_one_error(tiny, wrong):
+    with pytest.raises(InputError):
+        wrong(*tiny)
+
+
+def test_unknown_words_of_a_figure_are_warned_of(tiny):
+    bert, dictionary = tiny
+    dictionary = {language: [*words, "zzz"] for language, words in dictionary.items()}
+    with pytest.warns(UserWarning, match="unknown dictionary words"):
+        plt.close(xl.plot_words({"a": bert}, dictionary))
+
+
 def test_snapshots_change_no_model_and_no_folder_from_before(tiny, tmp_path):
     bert, _ = tiny
     config = replace(bert.config, snapshots=())

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NARROW', 'Checkpoint', 'load_checkpoint', 'as_checkpoint', 'few_threads', 'show_progress', 'check_languages',
-           'neighbour_table', 'training_job', 'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
+           'neighbour_table', 'warn_of_cut', 'training_job', 'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #5d5e8e1f
 import shutil
@@ -21,7 +21,7 @@ import torch
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from .texts import as_texts, train_tokenizer, warn_of_few_pairs
+from .texts import as_texts, check_tokenizer, train_tokenizer, warn_of_few_pairs
 from ..errors import require
 from ..measures import probe as probing, remarks
 from ..measures.embeddings import check_and_truncate
@@ -38,7 +38,7 @@ from xlingual_nb.models.pretraining import (
 )
 from ..runs.files import load_json
 from ..text.corpora import Corpus
-from ..text.tokenizers import Encoded
+from ..text.tokenizers import Encoded, encode
 from ..text.vocabularies import word_starts
 from .pretraining_config import PretrainingConfig, read_config
 from xlingual_nb.api.pretraining_folders import (
@@ -245,9 +245,10 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     >>> xl.load_checkpoint(bert.folder).languages
     ['en']
     """
+    path = Path(path).expanduser()
     check_path(path)
     check_settings(path)
-    return Checkpoint(Path(path), load_encoder(path, device))
+    return Checkpoint(path, load_encoder(path, device))
 
 
 def as_checkpoint(checkpoint: Checkpoint | Encoder | str | Path) -> Checkpoint:
@@ -377,6 +378,27 @@ def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -
     return table
 
 
+def warn_of_cut(texts: Mapping[str, list[str]], tokenizer: Tokenizer, max_tokens: int) -> None:
+    """Warn of sentences that are longer than a model's input, of which the rest is not read.
+
+    Parameters
+    ----------
+    texts : dict of list of str
+        Sentences by language.
+    tokenizer : Tokenizer
+    max_tokens : int
+        Longest input, [CLS] and [SEP] included.
+    """
+    parts = []
+    for language, sentences in texts.items():
+        n_cut = int((encode(tokenizer, sentences).lengths > max_tokens - 2).sum())
+        if n_cut:
+            parts.append(f"{n_cut} of {len(sentences)} sentences of {language}")
+    if parts:
+        message = f"{', '.join(parts)} have more than max_tokens={max_tokens}: the rest is not read"
+        warnings.warn(message, stacklevel=3)  # at the line that called `pretrain`
+
+
 def training_job(texts, neighbours, config: PretrainingConfig, tokenizer: Tokenizer, folder: Path):
     """All that `training.pretrain` needs to train a model on texts in memory.
 
@@ -466,6 +488,7 @@ def pretrain(
     """
     texts = as_texts(texts)
     config = config or PretrainingConfig()
+    check_tokenizer(tokenizer)
     tokenizer = tokenizer or train_tokenizer(texts, config.vocab_size, config.tokenizer)
     require(
         (config.masking == "knn") == (neighbours is not None),
@@ -480,6 +503,7 @@ def pretrain(
     path = Path(folder).expanduser() if folder else temporary_folder()
     is_trained = begin_folder(path, digest, config)
     if not is_trained:
+        warn_of_cut(texts, tokenizer, config.max_tokens)
         job = training_job(texts, neighbours, config, tokenizer, path)
         spec = config.spec(texts)
         with show_progress("pretraining") if progress else tqdm(disable=True) as bar:
@@ -603,7 +627,8 @@ def probe(
             strings = {language: pooled.prepare(side) for language, side in strings.items()}
         encoded[name] = encode_all(checkpoint, strings, name)
 
-    for message in remarks.folder_remarks(checkpoint.encoder, pooled):
+    messages = remarks.folder_remarks(checkpoint.encoder, pooled)
+    for message in filter(None, [remarks.same_text_remark(encoded["texts"]), *messages]):
         warnings.warn(message, stacklevel=2)
     with few_threads(checkpoint.encoder.width):
         return probing.probe(

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['FAKE_SHIFT', 'TEXT_COLUMNS', 'load_text', 'read_source', 'load_parallel_text', 'warn_of_few_pairs', 'load_dictionary',
            'as_sentences', 'as_texts', 'corpus_of', 'fake_english', 'romanize', 'tokenize_words', 'frequency_corpus',
-           'on_words', 'permute', 'invert', 'slice_windows', 'transform_records', 'train_tokenizer', 'subword_overlap']
+           'on_words', 'permute', 'invert', 'slice_windows', 'transform_records', 'check_tokenizer', 'train_tokenizer',
+           'subword_overlap']
 
 # %% ../../nbs/lib/9110_texts.ipynb #4e7ac57d
 import warnings
@@ -126,7 +127,8 @@ def load_parallel_text(
     all_are_files = len(files) == len(texts)
     if all_are_files and set(parameters) <= {"sentences"}:  # line-aligned
         lines, _ = read_parallel_lines(files)
-        n = parameters.get("sentences")
+        n = parameters.get("sentences") or None  # 0: all, as elsewhere
+        require(n is None or n > 0, f"sentences={n}: give how many are wanted, 0 for all")
         return {language: sentences[:n] for language, sentences in lines.items()}
 
     # Else sentences have ids, such as those of Bible verses. The first language is cut to the ids
@@ -231,12 +233,16 @@ def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]
     Raises
     ------
     InputError
-        For a bare string, an empty list, or anything but strings.
+        For a bare string, an empty list, anything but strings, and for what has no order, or
+        would give the names of its columns.
     """
     require(
         not isinstance(sentences, str),
         f"{name} is one string, {sentences!r:.40}: give a list of sentences",
     )
+    is_list = isinstance(sentences, Iterable)
+    is_list &= not isinstance(sentences, (Mapping, set, frozenset, pd.DataFrame))
+    require(is_list, f"{name} is a {type(sentences).__name__}: give a list of sentences")
 
     sentences = list(sentences)
     require(sentences, f"{name} is empty: give at least one sentence")
@@ -528,6 +534,25 @@ def transform_records(
     return map_text(records, lambda text: next(remaining), TEXT_COLUMNS)
 
 # %% ../../nbs/lib/9110_texts.ipynb #943ae1f6
+def check_tokenizer(tokenizer: Tokenizer | None) -> None:
+    """Check that a tokenizer to train with is one of the library tokenizers.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or None
+
+    Raises
+    ------
+    InputError
+        For another, such as one of transformers.
+    """
+    require(
+        tokenizer is None or isinstance(tokenizer, Tokenizer),
+        f"tokenizer is a {type(tokenizer).__name__}: give one of the library tokenizers, as "
+        "train_tokenizer makes",
+    )
+
+
 def train_tokenizer(
     texts: Mapping[str, Iterable[str]] | Iterable[str],
     vocab_size: int = 2048,

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from .checkpoints import Checkpoint, as_checkpoint
+from .checkpoints import Checkpoint, as_checkpoint, encode_all
 from .texts import as_sentences
 from ..errors import require
 from ..measures.embeddings import position_similarity
-from ..measures.probe import encode_text
 from ..measures.trajectories import Trajectory, checkpoint_folders, load_trajectory
-from ..models.encoders import load_encoder
+from ..models.model_checks import check_path, check_settings
 from ..report import emergence, figures
 
 # %% ../../nbs/lib/9270_training_figures.ipynb #a287053c
@@ -31,9 +30,14 @@ def _folders(checkpoints) -> dict[int, Path]:
     if isinstance(checkpoints, Checkpoint):
         checkpoints = checkpoints.folder
     if isinstance(checkpoints, (str, Path)):
-        return checkpoint_folders(checkpoints)
-    folders = [c.folder if isinstance(c, Checkpoint) else Path(c) for c in checkpoints]
-    return dict(enumerate(folders))
+        return checkpoint_folders(Path(checkpoints).expanduser())
+    folders = {}
+    for step, given in enumerate(checkpoints):
+        folder = given.folder if isinstance(given, Checkpoint) else Path(given).expanduser()
+        check_path(folder)
+        check_settings(folder)
+        folders[step] = folder
+    return folders
 
 
 def word_trajectory(
@@ -90,8 +94,8 @@ def word_trajectory(
     )
 
     # the tokenizer is the same at all snapshots
-    encoder = load_encoder(next(iter(folders.values())))
-    items = [encode_text(encoder, side, language) for side, language in zip(words, languages)]
+    first = as_checkpoint(next(iter(folders.values())))
+    items = list(encode_all(first, dict(zip(languages, words)), "dictionary").values())
     return load_trajectory(
         folders, layer, name=name, languages=languages, items=items, labels=words
     )
@@ -105,12 +109,21 @@ def _check_titles(models) -> None:
     )
 
 
+def _check_theme(theme: str) -> None:
+    """InputError for a theme that the figures do not have."""
+    require(theme in emergence.THEMES, f"theme={theme!r}: choose {', '.join(emergence.THEMES)}")
+
+
 def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
     """The trajectory of each model, from {title: checkpoints}.
 
     `dictionary` is None, one for all models ({language: words}), or {title: dictionary}.
     """
     _check_titles(models)
+    require(
+        dictionary is None or isinstance(dictionary, Mapping),
+        f"dictionary is a {type(dictionary).__name__}: give words by language",
+    )
     dictionaries = dictionary
     is_by_title = dictionary and all(isinstance(entry, Mapping) for entry in dictionary.values())
     if not is_by_title:
@@ -165,6 +178,7 @@ def plot_emergence(
     >>> len(figure.axes)  # three checkpoints, and the last with means off
     4
     """
+    _check_theme(theme)
     trajectories = _trajectories(models, dictionary, layer)
     return emergence.draw_emergence(trajectories, percents, theme=theme, labels=labels)
 
@@ -206,6 +220,7 @@ def plot_words(
     2
     """
     _check_titles(models)
+    _check_theme(theme)
     last = {title: [model] for title, model in models.items()}
     return emergence.draw_last(_trajectories(last, dictionary, layer), theme, labels)
 
@@ -242,8 +257,10 @@ def animate_emergence(
     >>> xl.animate_emergence({"original": bert}, bert.folder / "words.gif", dictionary).name
     'words.gif'
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     require(path.suffix == ".gif", f"{path}: an animation is a .gif: name one")
+    require(path.parent.is_dir(), f"{path.parent} is no folder: make it, or name another")
+    _check_theme(theme)
     trajectories = _trajectories(models, dictionary, layer)
     emergence.write_animation(trajectories, path, theme, labels)
     return path
@@ -286,6 +303,7 @@ def plot_positions(
     >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     ['en', 'fake']
     """
+    _check_titles(models)
     maps = {}
     shapes = {}
     for title, model in models.items():

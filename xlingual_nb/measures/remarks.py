@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'occur_in_one_sentence', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
-           'unknown_sentences', 'unknown_characters', 'spelt_specials_remark', 'truncation_remark', 'is_causal',
-           'folder_remarks', 'pooling_remark', 'causal_remark', 'padding_remark', 'dense_attention',
+           'unknown_sentences', 'unknown_characters', 'spelt_specials_remark', 'truncation_remark', 'same_text_remark',
+           'is_causal', 'folder_remarks', 'pooling_remark', 'causal_remark', 'padding_remark', 'dense_attention',
            'dictionary_remarks', 'why_headless', 'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
 import re
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -282,6 +283,25 @@ def truncation_remark(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
                 f"{n_cut} of {len(items)} sentences of {language} were cut to {max_tokens} pieces"
             )
     return ", ".join(parts)
+
+
+def same_text_remark(parallel: Mapping[str, Encoded]) -> str:
+    """A caveat if two languages have the same text, as when one file was given for both.
+
+    Parameters
+    ----------
+    parallel : dict of Encoded
+        Sentences by language, as token ids; of a copy such as Fake-English these are others.
+
+    Returns
+    -------
+    str
+        Empty for none.
+    """
+    for (first, text), (second, other) in combinations(parallel.items(), 2):
+        if np.array_equal(text.ids, other.ids) and np.array_equal(text.starts, other.starts):
+            return f"{first} and {second} have the same text: each sentence finds itself"
+    return ""
 
 
 def is_causal(encoder: Encoder) -> bool:
@@ -595,6 +615,7 @@ def remarks(
 
     lines.append(spelt_specials_remark(encoder, texts or {}))
     lines.append(truncation_remark(encoder, parallel))
+    lines.append(same_text_remark(parallel))
     lines.append(dense_attention(encoder, parallel))
 
     # how µ was made; a SentenceTransformer has one layer, so no µ
