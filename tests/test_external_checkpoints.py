@@ -21,6 +21,7 @@ from xlingual_nb.models.external import (
     PINNED,
     ExternalCheckpointSpec,
     checkpoint_folder,
+    checkpoint_name,
     link_or_copy,
     pin_revision,
     model_size,
@@ -155,6 +156,18 @@ def test_bringing_goes_on_where_it_was_stopped_and_shares_weights_alone(tmp_path
     (tmp_path / "config.json").write_text("edited")
     assert [(tmp_path / "store" / name).read_text() for name in names] == ["theirs"] * 2
     assert (tmp_path / names[0]).samefile(tmp_path / "store" / names[0])
+
+
+def test_two_checkpoints_of_a_training_and_two_revisions_have_names_of_their_own(tmp_path):
+    folders = [f"{tmp_path}/{model}/checkpoint-500" for model in ("first", "second")]
+    folders += [f"{tmp_path}/first/{step}" for step in ("checkpoint-1000", "step-100", "epoch_3")]
+    revisions = [f"owner/mine@{sign * 40}" for sign in "ab"]
+    names = [checkpoint_name(given) for given in (*folders, *revisions)]
+    assert len(set(names)) == len(names) and not any("/" in name for name in names)
+    # what the reference results are named after stays
+    (mbert,) = PINNED
+    assert checkpoint_name(pin_revision(mbert)) == mbert
+    assert checkpoint_name(f"{tmp_path}/multilingual-e5-small/") == "multilingual-e5-small"
 
 
 def test_what_was_brought_before_is_the_same_run():
@@ -334,9 +347,10 @@ def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
         model_size(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
     )
     sizes = zero_shot.zero_shot_config("smoke", checkpoint=name)
-    assert sizes.label == "micro-mine" and liu2020_shifts.shift_model_spec(
-        sizes, 2
-    ) == ExternalCheckpointSpec(name, "mine", seed=2)
+    assert sizes.label == "micro-mine-0123456"
+    assert liu2020_shifts.shift_model_spec(sizes, 2) == ExternalCheckpointSpec(
+        name, "mine-0123456", seed=2
+    )
     before = run_id(spec)
     (hub / "README.md").write_text("whatever")
     assert run_id(spec) == before != run_id(ExternalCheckpointSpec(str(hub)))

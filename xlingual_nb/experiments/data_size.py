@@ -22,7 +22,6 @@ from xlingual_nb.experiments.liu2020_common import (
     model_spec,
     retrieval_entries,
 )
-from .liu2020_shifts import checkpoint_name
 from xlingual_nb.experiments.liu2020_evaluation import (
     nli_mapping_entries,
     frozen_nli_baseline_entries,
@@ -38,7 +37,7 @@ from xlingual_nb.experiments.study import (
     deduplicate,
     choose_seeds,
 )
-from ..models.external import ExternalCheckpointSpec, pin_revision
+from ..models.external import ExternalCheckpointSpec, checkpoint_name, pin_revision
 
 # %% ../../nbs/09_data_size.ipynb #a724acac
 MEAN = "mean"

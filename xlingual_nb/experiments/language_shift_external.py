@@ -15,11 +15,12 @@ from ..errors import InputError, require
 from .config import JointConfig
 from .language_shift_common import ALL, SHIFT_METRICS, TRANSFER, UPPER
 from .liu2020_common import SOURCE
-from .liu2020_shifts import checkpoint_name, scale_layer
+from .liu2020_shifts import scale_layer
 from .study import TableEntry
 from ..measures.shift_translation import ShiftSpec
 from ..models.configs import FineTuning
 from xlingual_nb.models.external import (
+    checkpoint_name,
     HUB,
     ExternalCheckpointSpec,
     checkpoint_folder,

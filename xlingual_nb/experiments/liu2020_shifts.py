@@ -5,14 +5,13 @@
 # %% auto #0
 __all__ = ['MEAN', 'PAIR_TASKS', 'MIN_WORDS', 'shift_label', 'shift_baseline_label', 'parallel_text', 'check_shift_texts',
            'shift_study_config', 'in_microworld', 'shift_paper', 'shift_model_spec', 'translation_spec',
-           'masked_language_specs', 'checkpoint_name', 'check_checkpoint', 'with_checkpoint', 'scale_layer',
-           'shift_metric', 'with_average']
+           'masked_language_specs', 'check_checkpoint', 'with_checkpoint', 'scale_layer', 'shift_metric',
+           'with_average']
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #70620003
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 
 from ..errors import InputError, require
 from .config import JointConfig
@@ -24,6 +23,7 @@ from .study_data import corpus_spec
 from ..measures.masked_language import MaskedLanguageSpec
 from ..measures.shift_translation import ShiftSpec
 from xlingual_nb.models.external import (
+    checkpoint_name,
     HUB,
     ExternalCheckpointSpec,
     checkpoint_folder,
@@ -312,19 +312,6 @@ def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -
     }
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #b9397879
-def checkpoint_name(checkpoint: str) -> str:
-    """Name of a checkpoint in tables and file names: the last part of its path or hub name.
-
-    Parameters
-    ----------
-    checkpoint : str
-        Folder, or name on the Hugging Face hub, of an external model.
-    """
-    pinned = HUB.fullmatch(checkpoint)  # NAME@REVISION
-    path = Path(pinned[1]) if pinned else Path(checkpoint)
-    return path.expanduser().absolute().name
-
-
 def check_checkpoint(sizes: JointConfig, checkpoint: str) -> None:
     """Check that an external checkpoint can take the place of the study's model.
 
