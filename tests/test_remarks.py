@@ -166,8 +166,9 @@ def test_a_folders_own_vectors_are_those_of_its_modules(tmp_path, mode):
         torch.testing.assert_close(row, expected / expected.norm(), atol=1e-5, rtol=1e-4)
 
 
-def test_a_prompt_may_be_left_out_of_the_mean(tmp_path):
-    pooling = dict(pooling_mode_mean_tokens=True, include_prompt=False)
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_a_prompt_may_be_left_out_of_the_mean_and_never_hides_the_first_token(tmp_path, mode):
+    pooling = {POOLING_MODES[mode]: True, "include_prompt": False}
     encoder = load_checkpoint(sentence_transformer(tmp_path, pooling, dense=False)[0])
     card = choose_pooling(encoder, "model")
     ids = encode_text(encoder, card.prepare(TEXT["en"]), "en")
@@ -176,7 +177,7 @@ def test_a_prompt_may_be_left_out_of_the_mean(tmp_path):
         framed = [2, 30, 31, *(int(word[1:]) for word in text.split()), 3]
         with torch.no_grad():
             states = encoder.model.base_model(torch.tensor([framed])).last_hidden_state[0]
-        expected = states[3:].mean(0)
+        expected = states[3:].mean(0) if mode == "mean" else states[0]
         torch.testing.assert_close(row, expected / expected.norm(), atol=1e-5, rtol=1e-4)
 
 

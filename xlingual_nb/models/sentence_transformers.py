@@ -131,10 +131,14 @@ class SentenceTransformer:
             D is H times the number of pooling modes, or the width of the last dense
             layer.
         """
+        pooled = counts.clone()
         if not self.pools_prompt and self.prompt:
-            counts = counts.clone()
-            counts[:, :n_prompt] = False
-        vectors = torch.cat([pool_tokens(mode, states, counts) for mode in self.modes], dim=1)
+            pooled[:, :n_prompt] = False
+        # the first token stands before the prompt, and is taken whether that is pooled or not
+        vectors = torch.cat(
+            [pool_tokens(mode, states, counts if mode == "cls" else pooled) for mode in self.modes],
+            dim=1,
+        )
         for layer in self.layers:
             vectors = layer.to(vectors.device)(vectors)
         return normalize(vectors, dim=1) if self.normalises else vectors
