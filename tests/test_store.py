@@ -510,6 +510,28 @@ def test_prune_knows_dead_locks(store):
     ]
 
 
+def test_who_removes_a_dead_lock_owns_it_until_it_is_gone(tmp_path, monkeypatch):
+    lock, replace, taken = tmp_path / "run", Lock._replace, []
+    lock.write_text(owner(pid=2**22 + 1))
+
+    def and_another_tries(self, *args):
+        done = replace(self, *args)
+        taken.append(Lock(lock).take())
+        return done
+
+    monkeypatch.setattr(Lock, "_replace", and_another_tries)
+    assert Lock(lock).clear() and taken == [False] and not lock.exists()
+
+
+def test_a_lock_that_another_process_took_over_meanwhile_is_not_removed(tmp_path, monkeypatch):
+    """As from a process that slept for hours between two steps."""
+    lock, replace, other = tmp_path / "run", Lock._replace, owner(machine="elsewhere")
+    lock.write_text(owner(pid=2**22 + 1))
+    monkeypatch.setattr(Lock, "_replace", lambda *args: replace(*args) and lock.write_text(other))
+    Lock(lock).clear()
+    assert lock.read_text() == other
+
+
 def test_the_heart_beats(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BEAT", 0.05)
     lock = Lock(tmp_path / "run")

@@ -319,11 +319,7 @@ class Lock:
         is taken over.
         """
         # written aside first, then linked: the lock file is there with its owner or not at all
-        owner = dict(
-            machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name=self.name
-        )
-        own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
-        own_file.write_text(json.dumps(owner))
+        own_file = self._write_owner()
         try:
             if not create_once(own_file, self.path) and not self._take_over(own_file):
                 return False
@@ -376,15 +372,23 @@ class Lock:
             return is_dead
 
         # take the lock over, then remove it: whoever waits for it cannot come in between
-        own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
-        own_file.write_text(json.dumps(dict(machine=machine(), pid=os.getpid(), name=self.name)))
+        own_file = self._write_owner()
         try:
             if not self._replace(own_file, owner):
                 return False
         finally:
             own_file.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        self.release()
         return True
+
+    def _write_owner(self) -> Path:
+        """Write a file beside the lock that names this process as its owner."""
+        owner = dict(
+            machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name=self.name
+        )
+        own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
+        own_file.write_text(json.dumps(owner))
+        return own_file
 
     def _claims(self) -> list[tuple[Path, dict]]:
         """(file, owner) of the lock, then of the claim on it, then of the claim on that, and so on.
