@@ -13,13 +13,30 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import files
+from xlingual_nb.runs import store as runs_store
 from xlingual_nb.runs.code_fingerprint import digest_of
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.files import DiskFull, Lock, machine, free_space, start_time, write_atomic
+from xlingual_nb.runs.files import (
+    DiskFull,
+    Lock,
+    file_versions,
+    machine,
+    free_space,
+    start_time,
+    write_atomic,
+)
 from xlingual_nb.runs.run_folder import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.staleness import StoreView
-from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_locks, prune_runs
+from xlingual_nb.runs.store import (
+    Store,
+    check_runs,
+    list_runs,
+    problems,
+    prune_locks,
+    prune_runs,
+    MANIFESTS,
+)
 from toy_stages import Count, Total
 
 CODE = dict(count=dict(make="c1"), total=dict(make="t1"))
@@ -598,6 +615,45 @@ def test_runs_and_prune(store):
         begin(store, Count(3), CODE)
         assert prune_runs(store, partial_days=-1).empty, "what somebody is making stays"
     assert store.partial(Count(3)).exists()
+
+
+@pytest.mark.parametrize("case", ["damaged", "named", "partial"])
+def test_prune_leaves_a_run_that_another_process_made_meanwhile(store, monkeypatch, case):
+    spec, look = Count(), runs_store.list_runs
+    if case == "partial":
+        os.utime(begin(store, spec, CODE) / "begun.json", (1e9, 1e9))
+    else:
+        make(store, spec)
+    if case == "damaged":
+        (store.path(spec) / "value.txt").unlink()
+
+    def then_another_makes_it(store):
+        frame = look(store)
+        make(store, spec, "new")
+        return frame
+
+    monkeypatch.setattr(runs_store, "list_runs", then_another_makes_it)
+    assert prune_runs(store, [run_id(spec)] if case == "named" else []).empty
+    assert store.has(spec)
+
+
+def test_prune_leaves_a_run_that_was_made_again_since_it_was_chosen(store):
+    make(store, Count())
+    make(store, Count(2))
+    chosen = file_versions(store.root.glob(MANIFESTS))
+    make(store, Count(), "new")
+    gone = prune_runs(store, [run_id(Count()), run_id(Count(2))], versions=chosen)
+    assert gone.run_id.tolist() == [run_id(Count(2))] and store.has(Count())
+
+
+def test_prune_leaves_what_is_just_being_written_into_a_finished_run(store):
+    half = make(store, Count()) / ".manifest.json.0123abcd"
+    with store.lock(Count(), ready=lambda: False):
+        half.write_text("{")
+        prune_runs(store)
+        assert half.exists()
+    prune_runs(store)
+    assert not half.exists() and store.has(Count())
 
 
 # ---- folders that cannot be read or written

@@ -425,9 +425,12 @@ def runs_prune(
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs
-    from xlingual_nb.runs.store import prune_locks, prune_runs
+    from xlingual_nb.runs.files import file_versions
+    from xlingual_nb.runs.store import MANIFESTS, prune_locks, prune_runs
 
     opened_store = open_store(store)
+    # before runs are found stale: one that is made again after that stays
+    versions = file_versions(opened_store.root.glob(MANIFESTS))
     run_ids = [one_run(opened_store, start).run_id for start in run_id or []]
     if stale:
         run_ids += list(stale_runs(opened_store).query("state == 'stale'").run_id)
@@ -435,7 +438,7 @@ def runs_prune(
     # with --dry nothing is removed
     locks = prune_locks(opened_store, dry)
     notebooks = half_written(repository())
-    runs = prune_runs(opened_store, run_ids, days, dry)
+    runs = prune_runs(opened_store, run_ids, days, dry, versions)
     if not dry:
         for path in notebooks:
             path.unlink(missing_ok=True)
