@@ -526,6 +526,20 @@ def test_prune_knows_what_dead_processes_leave(clone, store):
         assert lock.exists() == half.exists() == left and new.exists() and folder.exists()
 
 
+def test_a_store_that_cannot_be_written_is_one_line_before_runs_are_made_or_pruned(store, tmp_path):
+    at, _, folder = store
+    (folder / "text.txt").write_text("cut")
+    shutil.rmtree(at.root / "locks")
+    (at.root / "locks").write_text("no folder")
+    places = [f"{name}={tmp_path / name}" for name in ("results", "figures")]
+    options = ["-p", "rows=0", "-p", "corpus=micro", "-p", places[0], "-p", places[1]]
+    for command in (["runs", "prune"], ["run", "07", *options]):
+        done = xlingual(*command, "--store", at.root)
+        refused(done, "locks: a file in the place of a folder")
+        assert done.stdout == "" and folder.exists()
+    assert "1 runs would go" in xlingual("runs", "prune", "--dry", "--store", at.root).stdout
+
+
 def test_a_store_of_another_version_is_one_line(store):
     (store[0].root / "VERSION").write_text("99\n")
     refused(xlingual("runs", "list", "--store", store[0].root), "another version")

@@ -16,6 +16,7 @@ from xlingual_nb.runs import files
 from xlingual_nb.runs import store as runs_store
 from xlingual_nb.runs.code_fingerprint import digest_of
 from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import (
     DiskFull,
     Lock,
@@ -683,6 +684,35 @@ def test_a_store_that_cannot_be_written_is_one_line(store, monkeypatch, number):
         run([spec], store, progress=False)
     assert str(store.root) in str(refusal.value) and "\n" not in str(refusal.value)
     assert list_runs(store).empty
+
+
+class NeverStarted(Inline):
+    def start(self, folder):
+        raise AssertionError("the store was not looked at before")
+
+
+def test_a_store_that_cannot_be_written_is_said_before_anything_starts(store, monkeypatch):
+    specs = [Count(n) for n in range(3)]
+
+    def refuse(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    monkeypatch.setattr(files, "TemporaryFile", refuse)
+    with pytest.raises(InputError, match="cannot be written.*--store$"):
+        run(specs, store, NeverStarted(), progress=False)
+
+
+@pytest.mark.parametrize("name", ["locks", "partial", "count"])
+def test_a_file_in_the_place_of_a_folder_is_said_before_anything_starts(store, name):
+    (store.root / name).write_text("x")
+    with pytest.raises(InputError, match=f"runs/{name}: a file .*move it away$"):
+        run([Count()], store, NeverStarted(), progress=False)
+
+
+def test_a_store_that_has_every_run_may_be_read_only(store, monkeypatch):
+    run([Count()], store, progress=False)
+    monkeypatch.setattr(files, "TemporaryFile", None)
+    run([Count()], store, NeverStarted(), progress=False)
 
 
 def test_a_file_elsewhere_that_may_not_be_read_is_not_the_store_s_fault(store):

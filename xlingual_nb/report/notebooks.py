@@ -23,7 +23,8 @@ from textwrap import shorten
 
 from ..errors import InputError
 from ..runs.cluster import uses_cluster
-from ..runs.files import SILENT, free_space, start_time, write_atomic
+from ..runs.files import SILENT, check_writable, free_space, start_time, write_atomic
+from ..runs.store import SERVICE_FOLDERS, Store
 from xlingual_nb.report.checkout import (
     YOURS,
     check_place,
@@ -223,15 +224,30 @@ def runnable(path: Path, settings: dict) -> dict:
     ------
     InputError
         For a parameter that does not exist or fit, runs that the notebook's grid cannot build, a
-        device that this machine does not have (unless a cluster makes the runs), and a folder that
-        cannot be written in.
+        device that this machine does not have (unless a cluster makes the runs), a folder that
+        cannot be written in, and such a store if it lacks runs.
     """
     values = values_of(path, settings)
     check_device(values.get("device", "cpu"), here=not uses_cluster())
     check_places(values)
     if path.stem in experiments_with_grid():
-        specs_of(path, values)  # raises for what the grid cannot build
+        specs = specs_of(path, values)  # raises for what the grid cannot build
+        # with `keep`, values of the reference results may stand in for runs
+        if values.get("make_missing", True) and not values.get("keep"):
+            _check_store(Path(values.get("store") or repository() / "runs"), specs)
     return values
+
+
+def _check_store(folder: Path, specs: list):
+    """Raise InputError if a store that is there cannot be written, and lacks one of the runs."""
+    store = Store(folder, create=False, blank=True)
+    if not store.root.exists():  # `check_places` has looked at where it is to be made
+        return
+    try:
+        check_writable(store.root, SERVICE_FOLDERS)
+    except InputError:
+        if not all(map(store.has, specs)):
+            raise
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #50b74221
 def announcing_engine(name: str, say):

@@ -425,8 +425,8 @@ def runs_prune(
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs
-    from xlingual_nb.runs.files import file_versions
-    from xlingual_nb.runs.store import MANIFESTS, prune_locks, prune_runs
+    from xlingual_nb.runs.files import check_writable, file_versions, free_space
+    from xlingual_nb.runs.store import MANIFESTS, SERVICE_FOLDERS, prune_locks, prune_runs
 
     opened_store = open_store(store)
     # before runs are found stale: one that is made again after that stays
@@ -436,9 +436,12 @@ def runs_prune(
         run_ids += list(stale_runs(opened_store).query("state == 'stale'").run_id)
 
     # with --dry nothing is removed
-    locks = prune_locks(opened_store, dry)
+    if not dry:
+        check_writable(opened_store.root, SERVICE_FOLDERS)
     notebooks = half_written(repository())
-    runs = prune_runs(opened_store, run_ids, days, dry, versions)
+    with free_space(opened_store.root):
+        locks = prune_locks(opened_store, dry)
+        runs = prune_runs(opened_store, run_ids, days, dry, versions)
     if not dry:
         for path in notebooks:
             path.unlink(missing_ok=True)

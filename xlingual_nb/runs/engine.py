@@ -14,7 +14,14 @@ from functools import partial
 from ..errors import InputError
 from .code_fingerprint import changes, definitions, edited_modules
 from .executors import Failure, Inline, Job, device, devices_of_a_run
-from .files import LIMIT, DiskFull, LockLost, free_space, write_atomic
+from xlingual_nb.runs.files import (
+    LIMIT,
+    DiskFull,
+    LockLost,
+    check_writable,
+    free_space,
+    write_atomic,
+)
 from .run_folder import begin, finish, publish, renew
 from .plan import code_behind, missing_nodes, plan, results  # noqa: F401
 from .progress import Progress, Watch, human
@@ -22,7 +29,7 @@ from .ranks import joined, several_ranks
 from .spec import one_look, parents, run_id
 from .staleness import StoreView
 from .stages import declared_stages, stage_of
-from .store import Store
+from .store import SERVICE_FOLDERS, Store
 
 _all_ = ["plan", "results"]
 
@@ -454,8 +461,11 @@ def run(
         _report_stale(specs, nodes, view, tell)
     if not nodes:
         return
+    # else every job would fail by itself, or a run when it is published
+    stages = {node.spec.stage for node in nodes.values()}
+    check_writable(store.root, (*SERVICE_FOLDERS, *stages))
     if isinstance(executor, Inline):
-        _refuse_edited({node.spec.stage for node in nodes.values()})
+        _refuse_edited(stages)
 
     try:
         executor.start(store.root)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BEAT', 'LIMIT', 'SILENT', 'NO_LINKS', 'sync', 'atomic_path', 'write_atomic', 'load_json', 'file_versions', 'DiskFull',
-           'free_space', 'start_time', 'machine', 'guard', 'create_once', 'LockLost', 'owner_in', 'is_gone', 'Lock',
-           'lock_unless_owned']
+           'free_space', 'check_writable', 'start_time', 'machine', 'guard', 'create_once', 'LockLost', 'owner_in',
+           'is_gone', 'Lock', 'lock_unless_owned']
 
 # %% ../../nbs/lib/1020_files.ipynb #f3146eb5
 import errno
@@ -20,8 +20,9 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
-from ..errors import InputError
+from ..errors import InputError, require
 
 # %% ../../nbs/lib/1020_files.ipynb #b53127bb
 def sync(path):
@@ -166,6 +167,28 @@ def free_space(folder):
             f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "
             "and run again: all that was computed is kept"
         ) from error
+
+
+def check_writable(folder: Path, names=()):
+    """Check that files can be written in a folder and in some folders in it; leaves nothing behind.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder that exists.
+    names : iterable of str
+        Names of folders in it; those that are still to be made are not looked at.
+
+    Raises
+    ------
+    InputError
+        If files cannot be written there.
+    """
+    inner = [folder / name for name in names]
+    with free_space(folder):
+        for path in (folder, *filter(Path.exists, inner)):
+            require(path.is_dir(), f"{path}: a file in the place of a folder: move it away")
+            TemporaryFile(dir=path).close()
 
 # %% ../../nbs/lib/1020_files.ipynb #78ac2b9b
 BEAT = 10.0  # seconds between heartbeats
