@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -387,6 +388,36 @@ def test_the_choice_is_spread_over_groups_and_needs_inputs(store):
         prune_runs(store, [run_id(counts[1])])
         with pytest.raises(InputError, match="inputs of all 2 stale runs are gone"):
             accept_stage(store, "total", 1, Inline(), lambda line: None)
+
+
+def test_a_run_that_another_process_made_again_meanwhile_is_not_accepted(store):
+    first, second = sorted((Count(3, s) for s in range(2)), key=run_id)
+    run([first, second], store, progress=False)
+    accepted = []
+
+    def accept():
+        accepted.extend(accept_stage(Store(store.root), "count", 1, Inline(), lambda line: None))
+
+    with redeclared(Count, count_again):
+        with store.lock(second, ready=lambda: False):
+            thread = threading.Thread(target=accept)
+            thread.start()
+            while thread.is_alive() and "accepted" not in about(store, first):
+                time.sleep(0.01)
+            time.sleep(0.3)  # it waits for the lock
+            retold(store, second, definitions=stage_code()["count"], seconds=77.0)
+        thread.join(60)
+    assert accepted == [run_id(first)]
+    assert about(store, second)["seconds"] == 77.0 and "accepted" not in about(store, second)
+
+
+def test_a_reader_that_another_process_is_making_is_left_to_it(store):
+    total = Total((Count(3),))
+    run([total], store, progress=False)
+    before, said = about(store, total), []
+    with redeclared(Count, count_again), Store(store.root).lock(total, ready=lambda: False):
+        assert accept_stage(store, "count", 1, Inline(), said.append) == [run_id(Count(3))]
+    assert about(store, total) == before and "renewed" not in said[-1]
 
 
 def test_a_log_does_not_count_and_every_other_file_does(store):

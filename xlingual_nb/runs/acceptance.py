@@ -265,7 +265,9 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
 
     accepted = []
     for version, specs in versions.items():
-        accepted += [_accept(store, spec, code, version, proofs[version]) for spec in specs]
+        for spec in specs:
+            if _accept(store, spec, code, version, proofs[version]):
+                accepted.append(run_id(spec))
 
     # runs that read accepted ones were stale for that alone: their manifests are brought up to date
     n_renewed = _renew_readers(store, list(specs_by_id.values()), code)
@@ -337,32 +339,37 @@ def _prove(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
     return [run_id(spec) for spec in sample]
 
 
-def _accept(store, spec, code, version, proof) -> str:
+def _accept(store, spec, code, version, proof) -> bool:
     """Write today's code into the manifest of a run, with a note of the old code and of the proof.
 
     `version` is the digest of the old code, `proof` the ids of the runs that came out equal.
-    Returns the id of the run.
+    Returns whether that was done: not if the run was removed, made again or accepted meanwhile.
     """
-    manifest = manifest_of(store, spec)
-    current = lineage(store, spec, code)
-    note = dict(
-        old=version,
-        new=current["code"][spec.stage],
-        reason=f"proved equal by {len(proof)} runs",
-        runs=proof,
-        date=time.strftime("%Y-%m-%d", time.gmtime()),
-    )
-    accepted = [*manifest.get("accepted", []), note]
     # the lock is taken though the run is there: nobody else may write its manifest now
     with store.lock(spec, ready=lambda: False), free_space(store.root):
+        manifest = manifest_of(store, spec)
+        kinds = {reason.kind for reason in StoreView(store, code).why(spec)}
+        if kinds != {"code"} or digest_of(manifest.get("definitions", {})) != version:
+            return False
+
+        current = lineage(store, spec, code)
+        note = dict(
+            old=version,
+            new=current["code"][spec.stage],
+            reason=f"proved equal by {len(proof)} runs",
+            runs=proof,
+            date=time.strftime("%Y-%m-%d", time.gmtime()),
+        )
+        accepted = [*manifest.get("accepted", []), note]
         write_manifest(store.path(spec), manifest | current | dict(accepted=accepted))
-    return run_id(spec)
+    return True
 
 
 def _renew_readers(store, specs, code) -> int:
     """Renew the manifests of stale runs whose own code and inputs are unchanged; how many they are.
 
-    They were stale because what they read was, and that is accepted now.
+    They were stale because what they read was, and that is accepted now. A run that another process
+    is making is left to it.
     """
     view = StoreView(store, code)
     stale = [spec for spec in specs if view.state(spec) == "stale"]
@@ -370,6 +377,7 @@ def _renew_readers(store, specs, code) -> int:
     stale.sort(key=lambda spec: len(ancestors(spec)))
     n_renewed = 0
     for spec in stale:
-        if renew(store, spec, code):
-            n_renewed += 1
+        with store.lock(spec, wait=False, ready=lambda: False) as is_ours:
+            if is_ours and renew(store, spec, code):
+                n_renewed += 1
     return n_renewed

@@ -223,7 +223,7 @@ def renew(store: Store, spec, code: dict) -> bool:
     """Mark a stale run as up to date if its own code, its spec and its inputs' files are unchanged.
 
     Such a run was stale because of the code of its inputs, which came out the same when they were
-    made again. Its manifest gets today's code.
+    made again. Its manifest gets today's code. The caller holds the run's lock.
 
     Parameters
     ----------
