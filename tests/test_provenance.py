@@ -3,6 +3,7 @@ again, where there is no store and no data.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,8 @@ from xlingual_nb.report.run_commands import provenance_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = sorted((ROOT / "figures").glob("[0-9]*.png"))
@@ -245,3 +248,91 @@ def test_several_lines_are_listed_with_their_numbers(words):
 def test_words_that_no_line_holds_are_refused():
     with pytest.raises(InputError, match="klingon"):
         provenance.result_provenance(ROOT, "results/laptop/07_laboratory/table1.csv:klingon")
+
+
+# --- a user's own results
+
+
+@pytest.fixture
+def yours(tmp_path):
+    """Folders of a user who ran the laboratory, with runs of their own: every value is seven."""
+    folder = tmp_path / "yours/results/laptop/07_laboratory"
+    shutil.copytree(ROOT / "results/laptop/07_laboratory", folder)
+    reference = pd.read_csv(folder / "seeds.csv", dtype=str, keep_default_na=False)
+    own = reference.assign(value="7", run_id="f00" + reference.run_id.str[3:])
+    own.to_csv(folder / "seeds.csv", index=False)
+    shutil.copy(ROOT / "results/laptop/verdicts.csv", folder.parent)
+    return tmp_path / "yours"
+
+
+def own_runs(facts) -> set[bool]:
+    return {run["run"].startswith("f00") for run in facts["runs"]}
+
+
+def test_a_table_of_ones_own_leads_to_ones_own_values(yours):
+    table = yours / "results/laptop/07_laboratory/table1.csv"
+    facts = provenance.result_provenance(ROOT, f"{table}:2")
+    assert {part.split(" ")[0] for part in facts["values"].split(", ")} == {"7"}
+    assert own_runs(facts) == {True}
+
+
+def test_a_table_of_another_reading_leads_to_the_values_of_that_reading(yours):
+    folder = yours / "results/laptop/07_laboratory"
+    shutil.copy(folder / "table1.csv", folder / "table1-released.csv")
+    released = pd.read_csv(folder / "seeds.csv", dtype=str, keep_default_na=False).assign(value="8")
+    released.to_csv(folder / "seeds-released.csv", index=False)
+    facts = provenance.result_provenance(ROOT, f"{folder / 'table1-released.csv'}:2")
+    assert {part.split(" ")[0] for part in facts["values"].split(", ")} == {"8"}
+
+
+def test_a_table_without_values_by_seed_is_refused(yours):
+    table = yours / "results/laptop/07_laboratory/table1.csv"
+    (table.parent / "seeds.csv").unlink()
+    with pytest.raises(InputError, match="seeds"):
+        provenance.result_provenance(ROOT, f"{table}:2")
+
+
+def test_a_figure_of_ones_own_leads_to_ones_own_runs(yours):
+    figure = yours / "figures/07_laboratory-matched-laptop-bible.png"
+    figure.parent.mkdir()
+    shutil.copy(ROOT / "figures" / figure.name, figure)
+    note = json.loads((ROOT / "figures" / figure.name).with_suffix(".json").read_text())
+    note["runs"] = ["f00" + run[3:] for run in note["runs"]]
+    figure.with_suffix(".json").write_text(json.dumps(note))
+    facts = provenance.result_provenance(ROOT, str(figure))
+    assert own_runs(facts) == {True} and {run["corpus"] for run in facts["runs"]} == {"bible"}
+    shutil.rmtree(yours / "results")
+    with pytest.raises(InputError, match="07_laboratory"):
+        provenance.result_provenance(ROOT, str(figure))
+
+
+def test_a_verdict_of_ones_own_leads_to_ones_own_verdicts_and_runs(yours):
+    path = yours / "results/laptop/verdicts.csv"
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    mine = frame[(frame.claim == "D-original") & (frame.corpus == "micro")]
+    mine.assign(verdict="contradicted", effect="7").to_csv(path, index=False)
+    facts = provenance.result_provenance(ROOT, f"{path}:2")
+    (verdict,) = facts["verdicts"]
+    assert verdict.startswith("contradicted on micro: 7 ") and own_runs(facts) == {True}
+    assert "on fresh seeds" not in facts
+
+
+def test_ones_own_store_says_what_its_runs_are(yours, tmp_path):
+    spec = TokenizerSpec(CorpusSpec("micro/en", parameters=(("sentences", 20),)), 200)
+    store = Store(tmp_path / "runs")
+    run([spec], store, progress=False)
+    facts = provenance_of(run_id(spec)[:9], str(store.root))
+    assert facts["run_id"] == run_id(spec) and list(facts["reads"].values()) == ["corpus"]
+
+    folder = yours / "results/laptop/07_laboratory"
+    frame = pd.read_csv(folder / "seeds.csv", dtype=str, keep_default_na=False)
+    frame.assign(run_id=run_id(spec)).to_csv(folder / "seeds.csv", index=False)
+    known = provenance_of(f"{folder}/table1.csv:2", str(store.root))
+    assert {r["stage"] for r in known["runs"]} == {"tokenizer"} and known["data"]
+    unknown = provenance.result_provenance(ROOT, f"{folder}/table1.csv:2")
+    assert "not found" in unknown and not unknown["data"]
+
+
+def test_a_store_that_is_named_and_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no store"):
+        provenance_of("K-order", str(tmp_path / "none"))

@@ -428,9 +428,9 @@ Target = Annotated[
 
 
 @app.command("why")
-def why(target: Target, as_json: Json = False):
+def why(target: Target, store: StoreOption = "", as_json: Json = False):
     """The runs, specs, data and command behind a figure, a number, a claim or a run."""
-    print_provenance(provenance_of(target), as_json)
+    print_provenance(provenance_of(target, store), as_json)
 
 # %% ../nbs/lib/9010_cli.ipynb #b3cbaa91
 Encoder = Annotated[

@@ -107,13 +107,15 @@ def runs_list(
 MAX_SHOWN_RUNS = 12  # runs that are printed; JSON has all
 
 
-def provenance_of(target: str) -> dict:
-    """The provenance of a figure, a line of a table, a claim or a run of the reference results.
+def provenance_of(target: str, store: str = "") -> dict:
+    """The provenance of a figure, a line of a table, a claim or a run.
 
     Parameters
     ----------
     target : str
         Such as `results/laptop/01_overlap/table1.csv:2` (`report.provenance.result_provenance`).
+    store : str
+        Folder of a store with a user's own runs, by default `runs` of the repository.
 
     Returns
     -------
@@ -122,8 +124,12 @@ def provenance_of(target: str) -> dict:
     """
     from xlingual_nb.report.checkout import readable_root
     from xlingual_nb.report.provenance import result_provenance
+    from xlingual_nb.runs.store import Store
 
-    return result_provenance(readable_root(), target)
+    root = readable_root()
+    # an installed wheel has no store of its own, nor a clone in which nothing was run
+    opened_store = Store(store or root / "runs", create=False, blank=not store)
+    return result_provenance(root, target, opened_store)
 
 
 def print_runs(runs: list[dict]) -> None:
