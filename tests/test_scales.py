@@ -522,6 +522,14 @@ HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
             HEAD + "seeds = { main = 500 }\n",
             "fi.toml, smoke.mine.seeds.main = 500: there are 100 seeds: write 100 at most",
         ),
+        (
+            HEAD + "seeds = { main = 0 }\n",
+            "fi.toml, smoke.mine.seeds.main = 0: no model would be trained: write 1 to 100",
+        ),
+        (
+            HEAD + "seeds = { rest = -1 }\n",
+            "fi.toml, smoke.mine.seeds.rest = -1: no model would be trained: write 1 to 100",
+        ),
         (HEAD + 'targets = "fi"\n', "fi.toml, smoke.mine.targets: 'fi' is no list: write [ ... ]"),
         (
             HEAD + "base.shape = { layer = 2 }\n",
@@ -600,6 +608,8 @@ def test_as_many_seeds_as_there_are_may_stand_in_a_section_of_any_study():
     for sizes, study in ((trilingual_config, "dufter2020xnli"), (joint_config, "liu2020")):
         with pytest.raises(InputError, match="sizes, smoke.mine.seeds = 101: there are 100 seeds"):
             sizes("smoke", "mine", user_config=mine(study, "smoke.micro", 101))
+        with pytest.raises(InputError, match="sizes, smoke.mine.seeds = 0: .*write 1 to 100"):
+            sizes("smoke", "mine", user_config=mine(study, "smoke.micro", 0))
 
 
 def test_a_file_that_is_not_there(tmp_path):

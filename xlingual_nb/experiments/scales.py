@@ -42,7 +42,8 @@ SETTABLE = [
 
 
 def check_seeds(seeds, location: str) -> None:
-    """Check that a section, the settings for one scale and corpus, asks for no more seeds than exist.
+    """Check that a section, the settings for one scale and corpus, asks for seeds, and not for more
+    than exist.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def check_seeds(seeds, location: str) -> None:
     Raises
     ------
     InputError
-        If one of them is below 0 or above `len(SEEDS)`.
+        If one of them is below 1 or above `len(SEEDS)`.
     """
     # several numbers of seeds, as for sets of rows, are checked under their names
     if hasattr(seeds, "_asdict"):
@@ -63,7 +64,11 @@ def check_seeds(seeds, location: str) -> None:
         named_seeds = {"": seeds}
 
     for suffix, n in named_seeds.items():
-        if not 0 <= n <= len(SEEDS):
+        if n < 1:
+            raise InputError(
+                f"{location}.seeds{suffix} = {n}: no model would be trained: write 1 to {len(SEEDS)}"
+            )
+        if n > len(SEEDS):
             raise InputError(
                 f"{location}.seeds{suffix} = {n}: there are {len(SEEDS)} seeds: write {len(SEEDS)} at most"
             )
@@ -94,7 +99,7 @@ def read_section(study: str, scale: str, corpus: str, values: dict, languages: d
     Raises
     ------
     InputError
-        If a key does not belong in a section, or it asks for more seeds than there are.
+        If a key does not belong in a section, or it asks for no seeds or more than there are.
     """
     location = f"{values.get('own', study + '.toml')}, {scale}.{corpus}"
     settings = {k: v for k, v in values.items() if k not in META_KEYS}
