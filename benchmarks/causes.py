@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from result_tables import RESULTS, add_options, put_rows, read_rows
 
 from xlingual_nb.experiments.laboratory import SEEDS, parse_row_label, row_spec, table_rows
 from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
@@ -28,6 +29,7 @@ from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 LABELS = {parse_row_label(row)[0]: row for row in table_rows("table1")}
+KEYS = ["scale", "corpus", "arm", "row", "seed"]
 MEASURES = {"mu": "µ", "perplexity_train": "MLM-Perpl. train"}
 
 # The rows that each difference can change; `paper` is none.
@@ -60,8 +62,9 @@ def train(given, sizes) -> pd.DataFrame:
     begun = time.monotonic()
     store = Store(given.store)
     _, dev, _ = laboratory_text(sizes)
-    table = pd.read_csv(given.output, dtype={"row": str}) if given.output.exists() else None
-    known = set() if table is None else set(zip(table.arm, table.row, table.seed))
+    place = dict(scale=given.scale, corpus=sizes.label)
+    table = read_rows(given.output, KEYS, **place)
+    known = set(zip(table.arm, table.row, table.seed))
     for arm in given.arms.split(","):
         for row in [row for row in ARMS[arm] if row in given.rows.split(",")]:
             seeds = [s for s in SEEDS[: given.seeds] if (arm, row, s) not in known]
@@ -73,10 +76,9 @@ def train(given, sizes) -> pd.DataFrame:
                     for seed in seeds[first : first + sizes.stack]
                 ]
                 run(specs, store, stack=sizes.stack, progress=False)
-                lines = pd.DataFrame([line(arm, row, spec, store) for spec in specs])
-                table = pd.concat([table, lines], ignore_index=True)
-                write_atomic(given.output, table.to_csv(index=False, float_format="%.6g"))
-                print(lines.to_string(index=False, header=False), flush=True)
+                lines = [place | line(arm, row, spec, store) for spec in specs]
+                table = put_rows(given.output, lines, KEYS, "%.6g")
+                print(pd.DataFrame(lines).to_string(index=False, header=False), flush=True)
     return table
 
 
@@ -134,12 +136,13 @@ def compare(given, sizes) -> pd.DataFrame:
     """The effects at this size and at the published one, which are also written down."""
     tables = {
         (given.scale, sizes.label): given.output,
-        ("paper", "bible"): ROOT / "benchmarks/results/published-size.csv",
+        ("paper", "bible"): RESULTS / "published-size.csv",
     }
     frames = []
-    for where, path in tables.items():
+    for (scale, corpus), path in tables.items():
         if path.exists():
-            frames.append(effects(pd.read_csv(path, dtype={"row": str}), *where))
+            models = read_rows(path, KEYS, scale=scale, corpus=corpus)
+            frames.append(effects(models, scale, corpus))
     frame = pd.concat(frames, ignore_index=True)
     write_atomic(given.summary, frame.to_csv(index=False, float_format="%.4g"))
     return frame
@@ -150,17 +153,13 @@ def main(argv=None) -> pd.DataFrame:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("command", choices=("train", "compare"))
-    parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--rows", default="1,4", help="identifiers of Table 1")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no model after so many")
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/causes.csv")
-    parser.add_argument(
-        "--summary", type=Path, default=ROOT / "benchmarks/results/causes-compared.csv"
-    )
+    add_options(parser, "causes.csv")
+    parser.add_argument("--summary", type=Path, default=RESULTS / "causes-compared.csv")
     given = parser.parse_args(argv)
     sizes = laboratory_config(given.scale, given.corpus)
     return {"train": train, "compare": compare}[given.command](given, sizes)

@@ -5,21 +5,21 @@ the models behind their reference values.
 """
 
 import argparse
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments import architecture, k2020_common
 from xlingual_nb.experiments.study import SEEDS
 from xlingual_nb.measures.multilinguality import FitSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.files import load_json
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 PAIR = "enfake", "es"
+KEYS = ["scale", "row", "seed"]
 TABLES = {"depth": "table4", "heads": "table5"}
 
 
@@ -39,18 +39,13 @@ def main(argv=None) -> pd.DataFrame:
     """Put rows into the table, each as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="+", help="rows of K's Tables 4 and 5: 'depth 6', 'heads 1'")
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--seed", type=int, default=SEEDS[0])
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/depth-fit.csv")
+    add_options(parser, "depth-fit.csv")
     asked = parser.parse_args(argv)
     sizes = k2020_common.load_study_config(asked.scale, "micro", 0)
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for row in asked.rows:
         found = perplexities(sizes, row, asked.seed, Store(asked.store))
-        table = pd.concat([table, pd.DataFrame([found])])
-        table = table.drop_duplicates(["row", "seed"], keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        table = put_rows(asked.output, [{"scale": asked.scale} | found], KEYS)
     return table
 
 

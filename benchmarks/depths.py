@@ -9,22 +9,21 @@ README.md beside this file says how to read the table.
 import argparse
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments import architecture, k2020_common
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.multilinguality import FitSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.files import load_json
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "enfake"
-NAMED = ["row", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
+NAMED = ["scale", "row", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
 
 
 def model(sizes, row: str, seed: int, **schedule):
@@ -81,9 +80,8 @@ def rows(sizes, row: str, rate: float, asked: argparse.Namespace, store: Store) 
     for tuning in asked.tuning:
         answered = inference(sizes, spec, tuning)
         run([answered], store, Inline())
-        named = dict(
-            zip(NAMED, (row, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed))
-        )
+        schedule = asked.steps, asked.dropout, asked.warmup, rate
+        named = dict(zip(NAMED, (asked.scale, row, *schedule, tuning, asked.seed)))
         accuracy = stage_of(answered).values(store.path(answered))[f"accuracy {SOURCE}|{SOURCE}"]
         taught = load_json(store.path(answered) / "manifest.json")["seconds"]
         told.append(
@@ -110,25 +108,21 @@ def options(argv=None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/depths.csv")
+    add_options(parser, "depths.csv")
     return parser.parse_args(argv)
 
 
 def main(argv=None) -> pd.DataFrame:
-    """Put rows into the table, in the place of those of the same settings, as soon as they are
-    there.
+    """Put rows into the table, in the place of those of the same scale and settings, as soon as
+    they are there.
     """
     asked = options(argv)
     sizes = bilingual_config(asked.scale, "micro")
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for row, rate in product(asked.rows, asked.rates):
-        found = pd.DataFrame(rows(sizes, row, rate, asked, Store(asked.store)))
-        table = pd.concat([table, found]).drop_duplicates(NAMED, keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
-        print(found.to_string(index=False), end="\n\n", flush=True)
+        found = rows(sizes, row, rate, asked, Store(asked.store))
+        table = put_rows(asked.output, found, NAMED)
+        print(pd.DataFrame(found).to_string(index=False), end="\n\n", flush=True)
     return table
 
 

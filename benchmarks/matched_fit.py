@@ -7,9 +7,9 @@ README.md beside this file says how to read the table.
 """
 
 import argparse
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments.laboratory import (
     SEEDS,
@@ -22,12 +22,11 @@ from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 ORIGINAL = "0"
+KEYS = ["scale", "corpus", "row", "length", "seed"]
 LABELS = {parse_row_label(row)[0]: row for row in table_rows("table1")}
 
 
@@ -88,21 +87,24 @@ def options(argv=None) -> argparse.Namespace:
     rows = "identifiers of rows of Table 1, with lengths, times as long as usual: 8=1,1.5"
     parser.add_argument("rows", nargs="+", type=lengths_of, help=rows)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="bible")
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/matched-fit.csv")
+    add_options(parser, "matched-fit.csv")
     asked = parser.parse_args(argv)
     select_rows(",".join(ident for ident, _ in asked.rows))
     return asked
 
 
 def main(argv=None) -> pd.DataFrame:
+    """Put rows into the table, in the place of those of the same scale, corpus, row, length and seed,
+    as soon as they are there; gives the rows of this call.
+    """
     asked = options(argv)
     sizes = laboratory_config(asked.scale, asked.corpus)
     tables = lengthened(sizes, dict(asked.rows), SEEDS[: asked.seeds], Store(asked.store))
     for table in tables:
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        table.insert(0, "scale", asked.scale)
+        table.insert(1, "corpus", sizes.label)
+        put_rows(asked.output, table, KEYS)
         print(table.to_string(index=False), end="\n\n", flush=True)
     return table
 

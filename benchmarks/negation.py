@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from result_tables import RESULTS, add_options, put_rows, read_rows
 
+from xlingual_nb.errors import require
 from xlingual_nb.experiments.dials_common import set_typology
 from xlingual_nb.experiments.liu2020_shifts import shift_model_spec
 from xlingual_nb.experiments.wu2019_common import evaluation_languages, labelled_task_records
@@ -52,6 +54,7 @@ TITLES = {
     "pair": "both sentences in one input (notebook 12)",
     "siamese": "a vector a sentence (notebook 14)",
 }
+KEYS = ["scale", "corpus", "arm", "classifier", "seed", "language", "negated"]
 LEARNT = 0.8  # English accuracy from which on there is something to transfer
 
 
@@ -135,16 +138,16 @@ def accuracy_lines(sizes, arm: str, seed: int, names: list[str], store: Store) -
 def train(given, sizes) -> pd.DataFrame:
     """Add the models that the table lacks, one after the other."""
     store = Store(given.store)
-    table = pd.read_csv(given.output) if given.output.exists() else pd.DataFrame()
-    done = set() if table.empty else set(zip(table.arm, table.seed, table.classifier))
+    place = dict(scale=given.scale, corpus=sizes.label)
+    table = read_rows(given.output, KEYS, **place)
+    done = set(zip(table.arm, table.seed, table.classifier))
     for seed in range(given.first, given.first + given.seeds):
         for arm in given.arms:
             missing = [name for name in classifiers(sizes) if (arm, seed, name) not in done]
             if not missing:
                 continue
-            lines = pd.DataFrame(accuracy_lines(sizes, arm, seed, missing, store))
-            table = pd.concat([table, lines], ignore_index=True)
-            write_atomic(given.output, table.to_csv(index=False, float_format="%.4f"))
+            lines = accuracy_lines(sizes, arm, seed, missing, store)
+            table = put_rows(given.output, [place | line for line in lines], KEYS, "%.4f")
             print(f"{arm}, seed {seed}", flush=True)
     return table
 
@@ -191,11 +194,15 @@ CAPTION = (
 )
 
 
-def compare(given) -> pd.DataFrame:
+def compare(given, sizes) -> pd.DataFrame:
     """By classifier, what the last of the arms adds to `preset`, over the seeds whose models learnt English
     in both.
     """
-    table = pd.read_csv(given.output)
+    table = read_rows(given.output, KEYS, scale=given.scale, corpus=sizes.label)
+    require(
+        len(table),
+        f"{given.output} has no model of corpus {sizes.label} at scale {given.scale}: train some first",
+    )
     wide = accuracies(table)
     print(wide.round(3).to_string())
     shares = table.groupby(["classifier", "arm", "language", "negated"]).accuracy.mean().unstack()
@@ -236,20 +243,17 @@ def main(argv=None) -> pd.DataFrame:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("do", choices=["train", "compare"])
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro-five", help="micro: fifteen languages")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["preset", "moved"])
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=4, help="how many")
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    results = ROOT / "benchmarks/results"
-    parser.add_argument("--output", type=Path, default=results / "negation.csv")
-    parser.add_argument("--summary", type=Path, default=results / "negation-compared.csv")
+    add_options(parser, "negation.csv")
+    parser.add_argument("--summary", type=Path, default=RESULTS / "negation-compared.csv")
     figure = ROOT / "figures/12_zero_shot-negation-laptop-micro-five.png"
     parser.add_argument("--figure", type=Path, default=figure)
     given = parser.parse_args(argv)
     sizes = zero_shot_config(given.scale, given.corpus)
-    return train(given, sizes) if given.do == "train" else compare(given)
+    return {"train": train, "compare": compare}[given.do](given, sizes)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
+from result_tables import RESULTS, put_rows, read_rows
 
 from xlingual_nb.experiments.laboratory import parse_row_label, row_spec, table_rows
 from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
@@ -67,6 +67,7 @@ from xlingual_nb.text import tokenizers
 from xlingual_nb.text.tokenizers import SPECIALS
 
 SEEDS = (0, 42, 43)
+KEYS = ["scale", "corpus", "arm", "row", "seed"]
 ROWS = {parse_row_label(row)[0]: row for row in table_rows("table1")}
 
 # Each arm: the rows it is asked of, and what it changes in their reading by the paper's text.
@@ -660,11 +661,12 @@ def padded_retrieval(folder: Path, texts, views, batch: int = 256) -> dict[str, 
     return scores
 
 
-def measure_all(root: Path, asked: list[tuple], dev, output: Path) -> None:
+def measure_all(root: Path, asked: list[tuple], sizes, scale: str, output: Path) -> None:
     """Measure what the stores have, and write the table after each model."""
-    done = pd.read_csv(output) if output.exists() else pd.DataFrame()
-    known = set() if done.empty else set(zip(done.arm, done.row.astype(str), done.seed))
-    lines = done.to_dict("records")
+    place = dict(scale=scale, corpus=sizes.label)
+    done = read_rows(output, KEYS, **place)
+    known = set(zip(done.arm, done.row, done.seed))
+    _, dev, _ = laboratory_text(sizes)
     for arm, row, seed, spec in asked:
         store = store_of(root, arm)
         if (arm, row, seed) in known or not store.has(spec):
@@ -680,14 +682,14 @@ def measure_all(root: Path, asked: list[tuple], dev, output: Path) -> None:
             values |= padded_retrieval(store.path(spec), texts, views)
         names = ("mu", "rho_lower", "tau_lower", "rho_upper", "tau_upper")
         names += ("padded_rho_0", "padded_rho_8", "perplexity_train", "perplexity_dev")
-        line = {"arm": arm, "row": row, "seed": seed, "run": run_id(spec)[:12]}
-        lines.append(line | {name: values.get(name) for name in names})
+        line = place | {"arm": arm, "row": row, "seed": seed, "run": run_id(spec)[:12]}
+        line |= {name: values.get(name) for name in names}
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(output, pd.DataFrame(lines).to_csv(index=False, float_format="%.6g"))
-        print(lines[-1], flush=True)
+        put_rows(output, [line], KEYS, "%.6g")
+        print(line, flush=True)
 
 
-def main() -> None:
+def main(argv=None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -708,8 +710,8 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=3600.0, help="seconds that training may take"
     )
-    parser.add_argument("--output", default="benchmarks/results/published-size.csv")
-    args = parser.parse_args()
+    parser.add_argument("--output", type=Path, default=RESULTS / "published-size.csv")
+    args = parser.parse_args(argv)
     sizes = laboratory_config(args.scale, args.corpus)
     rows = [row for row in args.rows.split(",") if row]
     seeds = [int(seed) for seed in args.seeds.split(",")]
@@ -726,8 +728,7 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = True
         train(root, asked, args.device, args.workers, args.limit)
     else:
-        _, dev, _ = laboratory_text(sizes)
-        measure_all(root, asked, dev, Path(args.output))
+        measure_all(root, asked, sizes, args.scale, args.output)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,21 @@ rows 30 and 31.
 """
 
 import argparse
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments.knn_replace import table1_spec
 from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.measures.replaced_perplexity import ReplacedPerplexitySpec, ordinary_measure
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.files import load_json
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 ROW = "30 knn-replace"
+KEYS = ["scale", "corpus", "seed", "reading"]
 
 
 def perplexities(sizes, seed: int, store: Store) -> list[dict]:
@@ -46,23 +46,18 @@ def perplexities(sizes, seed: int, store: Store) -> list[dict]:
 
 
 def main(argv=None) -> pd.DataFrame:
-    """Write the table, a seed as soon as it is there."""
+    """Put models into the table, each as soon as it is there; gives the whole table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument(
-        "--output", type=Path, default=ROOT / "benchmarks/results/replaced-perplexity.csv"
-    )
+    add_options(parser, "replaced-perplexity.csv")
     asked = parser.parse_args(argv)
     sizes = laboratory_config(asked.scale, asked.corpus)
-    rows = []
     for seed in range(asked.first, asked.first + asked.seeds):
-        rows += perplexities(sizes, seed, Store(asked.store))
-        write_atomic(asked.output, pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
-    return pd.DataFrame(rows)
+        rows = perplexities(sizes, seed, Store(asked.store))
+        table = put_rows(asked.output, [{"scale": asked.scale} | row for row in rows], KEYS)
+    return table
 
 
 if __name__ == "__main__":

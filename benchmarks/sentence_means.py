@@ -6,9 +6,9 @@ readings of the shift on the same models, by seed, direction and target.
 
 import argparse
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments.language_shift import DIRECTIONS
 from xlingual_nb.experiments.liu2020_shifts import (
@@ -21,10 +21,9 @@ from xlingual_nb.experiments.study import load_metrics
 from xlingual_nb.measures.shift_translation import MEAN_OF
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
+KEYS = ["scale", "seed", "direction", "target", "mean_of"]
 # as the claims read them: metric, layer of twelve, weight
 COLUMNS = {
     "converted": ("converted", 10, 3),
@@ -66,20 +65,15 @@ def main(argv=None) -> pd.DataFrame:
     """Put models into the table, each as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--scale", default="laptop")
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument(
-        "--output", type=Path, default=ROOT / "benchmarks/results/sentence-means.csv"
-    )
+    add_options(parser, "sentence-means.csv")
     asked = parser.parse_args(argv)
     sizes = shift_study_config(asked.scale, "micro")
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for seed in asked.seeds:
-        table = pd.concat([table, measured(sizes, seed, Store(asked.store))])
-        table = table.drop_duplicates(["seed", "direction", "target", "mean_of"], keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        rows = measured(sizes, seed, Store(asked.store))
+        rows.insert(0, "scale", asked.scale)
+        table = put_rows(asked.output, rows, KEYS)
     return table
 
 
 if __name__ == "__main__":
-    print(main().groupby(["direction", "mean_of"]).mean(numeric_only=True).to_string())
+    print(main().groupby(["scale", "direction", "mean_of"]).mean(numeric_only=True).to_string())

@@ -9,21 +9,20 @@ README.md beside this file says how to read the table.
 import argparse
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments import k2020_common, objective
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.files import load_json
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "enfake"
-NAMED = ["column", "target", "seed", "tuning rate"]
+NAMED = ["scale", "column", "target", "seed", "tuning rate"]
 
 
 def inference(sizes, column: str, target: str, seed: int, rate: float):
@@ -44,31 +43,27 @@ def options(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning"
     )
-    parser.add_argument("--scale", default="laptop")
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/spellings.csv")
+    add_options(parser, "spellings.csv")
     return parser.parse_args(argv)
 
 
 def main(argv=None) -> pd.DataFrame:
-    """Put rows into the table, in the place of those of the same model and rate, as soon as they
-    are there.
+    """Put rows into the table, in the place of those of the same scale, model and rate, as soon as
+    they are there.
     """
     asked = options(argv)
     sizes, store = bilingual_config(asked.scale, "micro"), Store(asked.store)
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for model, rate in product(asked.models, asked.tuning):
         column, target, seed = model.split()
         spec = inference(sizes, column, target, int(seed), rate)
         run([spec], store, Inline())
         accuracy = stage_of(spec).values(store.path(spec))[f"accuracy {SOURCE}|{SOURCE}"]
         took = load_json(store.path(spec) / "manifest.json")["seconds"]
-        found = dict(zip(NAMED, (column, target, int(seed), rate))) | {
+        found = dict(zip(NAMED, (asked.scale, column, target, int(seed), rate))) | {
             "nli dev": accuracy,
             "fine-tuning (s)": took,
         }
-        table = pd.concat([table, pd.DataFrame([found])]).drop_duplicates(NAMED, keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        table = put_rows(asked.output, [found], NAMED)
     print(table.to_string(index=False))
     return table
 

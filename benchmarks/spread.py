@@ -9,22 +9,20 @@ README.md beside this file says how to read the table.
 import argparse
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from result_tables import add_options, put_rows
 
 from xlingual_nb.experiments import k2020_common
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "enfake"
-NAMED = ["target", "rate", "seed", "tuning"]
+NAMED = ["scale", "target", "rate", "seed", "tuning"]
 
 
 def inference(sizes, target: str, seed: int, tuning: int, rate: float):
@@ -68,19 +66,16 @@ def options(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--rates", nargs="+", type=float, default=[], help="of fine-tuning (default: the study's)"
     )
-    parser.add_argument("--scale", default="laptop")
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/spread.csv")
+    add_options(parser, "spread.csv")
     return parser.parse_args(argv)
 
 
 def main(argv=None) -> pd.DataFrame:
-    """Put rows into the table, in the place of those of the same model, rate and tuning, as soon as
-    they are there.
+    """Put rows into the table, in the place of those of the same scale, model, rate and tuning, as
+    soon as they are there.
     """
     asked = options(argv)
     sizes, store = bilingual_config(asked.scale, "micro"), Store(asked.store)
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     rates = asked.rates or [sizes.fine_tuning.learning_rate]
     for target, rate, seed, tuning in product(
         asked.targets, rates, asked.seeds, range(asked.tunings)
@@ -92,10 +87,9 @@ def main(argv=None) -> pd.DataFrame:
             name: told[f"accuracy {language}|{language}"]
             for name, language in (("nli source", SOURCE), ("nli", target))
         }
-        found = dict(zip(NAMED, (target, rate, seed, tuning))) | answers
-        table = pd.concat([table, pd.DataFrame([found])]).drop_duplicates(NAMED, keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
-    print(parts(table).round(3).to_string(index=False))
+        found = dict(zip(NAMED, (asked.scale, target, rate, seed, tuning))) | answers
+        table = put_rows(asked.output, [found], NAMED)
+    print(parts(table[table.scale == asked.scale]).round(3).to_string(index=False))
     return table
 
 

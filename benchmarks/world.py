@@ -11,18 +11,18 @@ import tomllib
 from pathlib import Path
 
 import pandas as pd
+from result_tables import RESULTS, put_rows
 
 from xlingual_nb.experiments import k2020_common
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.files import load_json
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.dictionaries import Dictionary
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCES = "en", "enfake"
 NAMED = ["setting", "seed", "source", "target"]
 
@@ -107,7 +107,7 @@ def options(argv=None) -> argparse.Namespace:
     parser.add_argument("--source", choices=SOURCES, default=SOURCES[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/world.csv")
+    parser.add_argument("--output", type=Path, default=RESULTS / "world.csv")
     return parser.parse_args(argv)
 
 
@@ -116,12 +116,10 @@ def main(argv=None) -> pd.DataFrame:
     they are there.
     """
     asked = options(argv)
-    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for setting in asked.settings:
-        found = pd.DataFrame(rows(setting, asked, Store(asked.store)))
-        table = pd.concat([table, found]).drop_duplicates(NAMED, keep="last")
-        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
-        print(found.to_string(index=False), end="\n\n", flush=True)
+        found = rows(setting, asked, Store(asked.store))
+        table = put_rows(asked.output, found, NAMED)
+        print(pd.DataFrame(found).to_string(index=False), end="\n\n", flush=True)
     return table
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import pandas as pd
 import pytest
 import torch
 
+from xlingual_nb.errors import InputError
+
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks/pretraining.py"
 torch.set_num_threads(1)
+sys.path.append(str(SCRIPT.parent))  # scripts import each other
 pytestmark = pytest.mark.ci  # no user of the package runs these scripts
 
 
@@ -773,6 +777,68 @@ def loaded():
     return load
 
 
+@pytest.fixture(scope="module")
+def smoke_store(tmp_path_factory):
+    """A store that tests share, so that a model is trained once."""
+    return tmp_path_factory.mktemp("smoke") / "runs"
+
+
+@pytest.mark.parametrize(
+    "table, arguments",
+    [
+        ("matched-fit", "1=1 --corpus micro"),
+        ("replaced-perplexity", ""),
+        ("depth-fit", "'depth 1'"),
+        ("spread", "es --seeds 0 --tunings 1"),
+        ("depths", "'depth 1' --rates 1e-3 --tuning 1e-3 --steps 2 --warmup 1"),
+        ("spellings", "'Word hi 1' --tuning 1e-3"),
+        ("sentence-means", ""),
+        ("causes", "train --arms split --seeds 1"),
+        ("negation", "train --arms preset --seeds 1"),
+    ],
+)
+def test_a_table_keeps_the_rows_of_another_scale(loaded, smoke_store, tmp_path, table, arguments):
+    output = shutil.copy(SCRIPT.with_name("results") / f"{table}.csv", tmp_path)
+    kept = pd.read_csv(output)
+    places = ["--scale", "smoke", "--store", str(smoke_store), "--output", str(output)]
+    loaded(table.replace("-", "_")).main([*shlex.split(arguments), *places])
+    written = pd.read_csv(output)
+    assert set(written.scale) == {"laptop", "smoke"}
+    pd.testing.assert_frame_equal(written[written.scale == "laptop"], kept)
+
+
+def test_a_table_that_does_not_say_its_scale_is_not_touched(loaded, tmp_path):
+    tables, path = loaded("result_tables"), tmp_path / "spread.csv"
+    path.write_text("target,seed\nes,0\n")
+    with pytest.raises(InputError, match="scale"):
+        tables.put_rows(path, [dict(scale="smoke", target="es", seed=0)], ["scale", "seed"])
+    assert path.read_text() == "target,seed\nes,0\n"
+
+
+def test_rows_take_the_place_of_those_with_the_same_keys(loaded, tmp_path):
+    tables, path, keys = loaded("result_tables"), tmp_path / "table.csv", ["corpus", "row"]
+    assert tables.read_rows(path, keys, corpus="micro").empty
+    for corpus, mu in (("micro", 0.1), ("bible", 0.2), ("micro", 0.3)):
+        tables.put_rows(path, [dict(corpus=corpus, row="1", mu=mu)], keys)
+    assert tables.read_rows(path, keys).mu.tolist() == [0.2, 0.3]
+    (line,) = tables.read_rows(path, keys, corpus="micro").to_dict("records")
+    assert line == dict(corpus="micro", row="1", mu=0.3)
+
+
+def test_models_of_the_published_size_are_not_taken_for_those_of_another_scale(loaded, tmp_path):
+    script = loaded("published_size")
+    output = shutil.copy(SCRIPT.with_name("results") / "published-size.csv", tmp_path)
+    kept = pd.read_csv(output)
+    assert ((kept.arm == "paper") & (kept.row == 9) & (kept.seed == 42)).any()
+    places = [str(tmp_path / "runs"), "--scale", "smoke", "--corpus", "micro"]
+    models = ["--models", "paper:9:42", "--output", str(output)]
+    for command in ("train", "measure"):
+        script.main([command, *places, *models])
+    written = pd.read_csv(output)
+    pd.testing.assert_frame_equal(written[:-1], kept)
+    assert written.iloc[-1][["scale", "corpus", "row"]].tolist() == ["smoke", "micro", 9]
+
+
 def test_lengths_at_which_rows_fit_alike(loaded, tmp_path):
     found = loaded("matched_fit").main(
         "8=2,1 --scale smoke --corpus micro".split()
@@ -1034,7 +1100,10 @@ def test_pairs_are_told_apart_by_the_sides_that_are_negated(loaded, tmp_path):
                 right = english if language == "en" else right
                 lines.append((arm, head, seed, language, "one", 10, right, 0.5))
     columns = "arm classifier seed language negated pairs accuracy contradiction".split()
-    pd.DataFrame(lines, columns=columns).to_csv(tmp_path / "negation.csv", index=False)
+    table = pd.DataFrame(lines, columns=columns).assign(scale="smoke", corpus="micro-five")
+    # models of another corpus do not count
+    table = pd.concat([table, table.assign(corpus="micro", accuracy=1.0)])
+    table.to_csv(tmp_path / "negation.csv", index=False)
     places = ["--output", str(tmp_path / "negation.csv"), "--summary", str(tmp_path / "sum.csv")]
     places += ["--figure", str(tmp_path / "negation.png")]
     frame = negation.main(["compare", "--scale", "smoke", *places])
