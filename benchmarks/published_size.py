@@ -574,21 +574,24 @@ def store_of(root: Path, arm: str) -> Store:
 
 
 def train(root: Path, asked: list[tuple], device: str, workers: int, limit: float) -> None:
-    """Train what the store lacks, all of it as one stack, and publish it."""
+    """Train what the store lacks, all of it as one stack, and publish it.
+
+    Left out, and printed, are models that another process trains.
+    """
     todo = [each for each in asked if not store_of(root, each[0]).has(each[3])]
-    if not todo:
-        print("nothing to train")
-        return
     if len({spec.visible_padding for *_, spec in todo}) > 1:
         raise SystemExit("models with and without visible padding train apart: name other --arms")
     script = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     begun = time.monotonic()
-    jobs, leaks = [], []
+    ours, jobs, leaks = [], [], []
     with ExitStack() as locks:
-        for arm, _, _, spec in todo:
+        for arm, row, seed, spec in todo:
             store = store_of(root, arm)
             engine.run(parents(spec), store, progress=False)
-            locks.enter_context(store.lock(spec))
+            # without waiting: two processes that take several locks would wait for each other
+            if not locks.enter_context(store.lock(spec, wait=False)):
+                print(f"left out, another process has it: {arm}:{row}:{seed}", flush=True)
+                continue
             folder = begin(store, spec, code_behind([spec]))
             content = load_json(folder / "begun.json")
             content["about"]["script"] = f"benchmarks/published_size.py {script}"
@@ -596,7 +599,11 @@ def train(root: Path, asked: list[tuple], device: str, workers: int, limit: floa
             tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
             jobs.append(training_job(spec, folder, tokenizer, store))
             leaks.append(tokenizer.get_vocab_size() if arm == "leak" else 0)
-        specs = [spec for *_, spec in todo]
+            ours.append((arm, spec))
+        if not jobs:
+            print("nothing to train")
+            return
+        specs = [spec for _, spec in ours]
         print(f"data ready after {time.monotonic() - begun:.0f} s", flush=True)
         train_stack(
             jobs,
@@ -610,9 +617,9 @@ def train(root: Path, asked: list[tuple], device: str, workers: int, limit: floa
             limit=limit,
         )
         partners = [run_id(spec) for spec in specs]
-        for arm, _, _, spec in todo:
+        for arm, spec in ours:
             publish(store_of(root, arm), spec, time.monotonic() - begun, partners)
-    print(f"trained {len(todo)} models in {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"trained {len(ours)} models in {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def padded_retrieval(folder: Path, texts, views, batch: int = 256) -> dict[str, float]:

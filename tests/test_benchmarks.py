@@ -839,6 +839,24 @@ def test_models_of_the_published_size_are_not_taken_for_those_of_another_scale(l
     assert written.iloc[-1][["scale", "corpus", "row"]].tolist() == ["smoke", "micro", 9]
 
 
+def test_a_model_that_another_process_trains_is_left_out(loaded, tmp_path, capsys):
+    script = loaded("published_size")
+    sizes = script.laboratory_config("smoke", "micro")
+    specs = [script.arm_spec("paper", "9", sizes, seed) for seed in (0, 42)]
+    store = script.Store(tmp_path / "runs")
+    given = ["train", str(store.root), "--scale", "smoke", "--corpus", "micro"]
+    given += ["--arms", "paper", "--rows", "9", "--seeds", "0,42"]
+    with store.lock(specs[0]), store.lock(specs[1]):
+        script.main(given)
+    assert "nothing to train" in capsys.readouterr().out
+    with store.lock(specs[0]):
+        script.main(given)
+    assert [store.has(spec) for spec in specs] == [False, True]
+    assert "paper:9:0" in capsys.readouterr().out
+    script.main(given)
+    assert store.has(specs[0])
+
+
 def test_lengths_at_which_rows_fit_alike(loaded, tmp_path):
     found = loaded("matched_fit").main(
         "8=2,1 --scale smoke --corpus micro".split()
