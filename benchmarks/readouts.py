@@ -10,10 +10,10 @@ of frozen sentence means, each drawn twice. README.md beside this file says how 
 import argparse
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from result_tables import add_options
 from scipy import stats
 
 from xlingual_nb.experiments import k2020_common
@@ -26,7 +26,6 @@ from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.nli import FrozenNliSpec
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE, TARGET = "enfake", "es"
 ORDERS = {"natural": "", "permuted": "permute(1.0)"}
 KEYS = ["readout", "order", "seed", "draw"]
@@ -110,10 +109,8 @@ def main(argv=None) -> pd.DataFrame:
         "--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4, 5], help="of models"
     )
     parser.add_argument("--draws", type=int, default=2, help="of each readout, a model")
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/readouts.csv")
+    add_options(parser, "readouts.csv")
     given = parser.parse_args(argv)
 
     specs = runs_by_setting(bilingual_config(given.scale, "micro"), given.seeds, given.draws)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from result_tables import add_options
 
 from xlingual_nb.experiments.laboratory import SEEDS, row_spec
 from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
@@ -25,7 +26,6 @@ from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.sources import load_spec
 
-ROOT = Path(__file__).resolve().parents[1]
 ORIGINAL, NO_PARALLEL = "0 original", "21 no-parallel"
 COMMON = 40  # of the microworld's 128 word types: grammar, and words that every topic has
 
@@ -92,10 +92,8 @@ def comparison(table: pd.DataFrame) -> pd.DataFrame:
 def main(argv=None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="how many models of each kind")
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--store", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/topics.csv")
+    add_options(parser, "topics.csv")
     given = parser.parse_args(argv)
 
     texts = given.store.with_name(f"{given.store.name}-texts")
