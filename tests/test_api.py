@@ -142,10 +142,15 @@ def test_no_number_of_sentences_of_parallel_files_is_all_of_them(tmp_path):
         lambda: xl.PretrainingConfig(epochs=1.5),
         lambda: xl.PretrainingConfig(layers=True),
         lambda: xl.PretrainingConfig(learning_rate="1e-3"),
+        lambda: xl.PretrainingConfig(snapshots=50),
         lambda: xl.FineTuningConfig(epochs=2.0),
+        lambda: xl.pretrain({"en": ["a"]}, {"epochs": 1}),
+        lambda: xl.load_checkpoint(None),
+        lambda: xl.load_parallel_text(["micro/en", "micro/es"]),
+        lambda: xl.subword_overlap({"en": ["a"], "es": ["b"]}, "a name"),
     ],
 )
-def test_a_setting_that_is_no_number_of_its_kind_is_refused_at_once(wrong):
+def test_an_argument_of_another_kind_is_refused_at_once(wrong):
     with pytest.raises(xl.InputError):
         wrong()
 

@@ -244,6 +244,8 @@ def test_words_in_one_string_are_not_read_letter_by_letter(bert):
     assert len(tagger.predict([{"tokens": ["fec", "hobvo"]}], "en")[0]) == 2
     with pytest.raises(xl.InputError):
         tagger.predict([{"tokens": "fec hobvo"}], "en")
+    with pytest.raises(xl.InputError, match="by language"):
+        tagger.evaluate(examples)
 
 
 def test_a_language_that_the_model_lacks_is_refused(bert, records):

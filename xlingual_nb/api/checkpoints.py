@@ -40,7 +40,7 @@ from ..runs.files import load_json
 from ..text.corpora import Corpus
 from ..text.tokenizers import Encoded, encode
 from ..text.vocabularies import word_starts
-from .pretraining_config import PretrainingConfig, read_config
+from .pretraining_config import PretrainingConfig, given_config, read_config
 from xlingual_nb.api.pretraining_folders import (
     NOTE,
     begin_folder,
@@ -245,6 +245,7 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     >>> xl.load_checkpoint(bert.folder).languages
     ['en']
     """
+    require(isinstance(path, (str, Path)), f"path is {path!r:.40}: name a folder or a file")
     path = Path(path).expanduser()
     check_path(path)
     check_settings(path)
@@ -487,7 +488,7 @@ def pretrain(
     True
     """
     texts = as_texts(texts)
-    config = config or PretrainingConfig()
+    config = given_config(config, PretrainingConfig)
     check_tokenizer(tokenizer)
     tokenizer = tokenizer or train_tokenizer(texts, config.vocab_size, config.tokenizer)
     require(

@@ -110,7 +110,8 @@ def load_parallel_text(
     Raises
     ------
     InputError
-        For running text of the data folder, and for files that are not line-aligned.
+        For running text of the data folder, for files that are not line-aligned, and for sources
+        without their languages.
 
     Examples
     --------
@@ -119,6 +120,11 @@ def load_parallel_text(
     >>> len(text["en"]), len(text["es"])
     (50, 50)
     """
+    require(
+        isinstance(texts, Mapping),
+        f"texts is a {type(texts).__name__}: give a dict from language to source, as "
+        '{"en": "micro/en"}',
+    )
     files = {
         language: source.removeprefix("file:")
         for language, source in texts.items()
@@ -615,6 +621,7 @@ def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) ->
     # a Checkpoint has a tokenizer of transformers, and that one of the library tokenizers
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    check_tokenizer(backend)
     encoded = {language: encode(backend, text) for language, text in as_texts(texts).items()}
 
     rows = []

@@ -22,7 +22,7 @@ from xlingual_nb.api.checkpoints import (
     load_checkpoint,
     show_progress,
 )
-from .pretraining_config import check_numbers
+from .pretraining_config import check_numbers, given_config
 from .pretraining_folders import new_folder, temporary_folder
 from ..errors import require
 from ..models.checkpoint_folders import silence_transformers
@@ -410,6 +410,10 @@ class FineTuned:
             A row a language: its score in percent, and the `majority` baseline, that of always
             giving the commonest answer, where there is one.
         """
+        require(
+            isinstance(records, Mapping),
+            f'records is a {type(records).__name__}: give a dict by language, as {{"en": [...]}}',
+        )
         task, _, criterion, _ = TASKS[self.task]
         rows = {}
         for language, test_records in records.items():
@@ -511,7 +515,7 @@ def fine_tune(
     """
     require(task in TASKS, f"task={task!r}: choose {', '.join(TASKS)}")
     checkpoint = as_checkpoint(checkpoint)
-    config = config or FineTuningConfig()
+    config = given_config(config, FineTuningConfig)
     learner, settings, _, _ = TASKS[task]
 
     # encode the training and the development records
