@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import power
 from xlingual_nb.papers import published
-from xlingual_nb.report import confirmation_plan, spec_index, tables
+from xlingual_nb.report import confirmation, confirmation_plan, spec_index, tables
 from xlingual_nb.report.confirmation_plan import claim_to_test, plans, read_plan
+from xlingual_nb.report.confirmatory_tables import CONFIRMED_FOLDER
+from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANS = sorted(ROOT.glob("xlingual_nb/papers/*/plan.toml"))
@@ -110,6 +113,26 @@ def test_a_table_that_is_not_planned_is_an_error_of_one_line(words, message, cap
     with pytest.raises(SystemExit) as ended:
         cli.main(["confirm", *words])
     assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_without_texts_the_tables_are_listed_with_what_is_written(tmp_path, monkeypatch):
+    """What runs are left of a written table is known; of another their ids need the text."""
+    (tmp_path / "settings.ini").write_text("")
+    (tmp_path / "nbs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
+    written = tmp_path / CONFIRMED_FOLDER / "08_knn_replace-bible.csv"
+    written.parent.mkdir(parents=True)
+    shutil.copy(ROOT / CONFIRMED_FOLDER / written.name, written)
+    told = []
+    frame = confirmation.progress_table(Store(tmp_path / "runs"), "bible", told.append)
+    by_notebook = frame.set_index("notebook")
+    assert by_notebook.loc["08_knn_replace", ["written", "runs left"]].tolist() == ["yes", 0]
+    assert by_notebook.loc["07_laboratory", ["written", "runs left"]].tolist() == ["", ""]
+    assert (frame.claims > 0).all() and told
+
+    confirmation.record_progress(Store(tmp_path / "runs"), "bible", told.append)
+    assert confirmation.read_record(tmp_path).empty
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['UNFINISHED_FOLDER', 'STACK', 'RECORD_COLUMNS', 'VALUE_KEY', 'values_so_far', 'runs_left', 'tables_with_data',
-           'progress_table', 'write_values', 'read_record', 'processor_seconds', 'finished_runs', 'record_row',
-           'write_record', 'record_progress', 'run_table', 'confirmed_values', 'examine_planned', 'has_all_values',
-           'confirmed_verdicts']
+           'run_counts', 'progress_table', 'write_values', 'read_record', 'processor_seconds', 'finished_runs',
+           'record_row', 'write_record', 'record_progress', 'run_table', 'confirmed_values', 'examine_planned',
+           'has_all_values', 'confirmed_verdicts']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
 import os
@@ -101,7 +101,9 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
 
 
 def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
-    """What plans ask to measure on fresh seeds, as far as its text is in the data folder.
+    """What plans ask to measure on fresh seeds, as far as it can be listed with the texts here.
+
+    Some grids are listed without their text; the ids of their runs need it.
 
     Parameters
     ----------
@@ -129,7 +131,40 @@ def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
     return available
 
 
-def progress_table(store, corpus: str = "") -> pd.DataFrame:
+def run_counts(table: ConfirmatoryTable, store, flops_per_core_second: float) -> dict:
+    """How many models and runs a planned table has and lacks, as columns of `progress_table`.
+
+    Parameters
+    ----------
+    table : ConfirmatoryTable
+        Entries of a notebook's tables on fresh seeds.
+    store : Store
+        Finished runs.
+    flops_per_core_second : float
+        What a core of this machine does in a second.
+
+    Returns
+    -------
+    dict
+        `models`, "models left", "runs left" and "hours of a core left".
+
+    Raises
+    ------
+    InputError
+        If a text is missing: a run's id needs it.
+    """
+    # models are counted among all that the entries rest on, whether computed yet or not
+    specs = ancestors_by_id(unique_runs(table.entries)).values()
+    left = runs_left(table, store)
+    return {
+        "models": sum(spec.stage == "pretrain" for spec in specs),
+        "models left": left["models"],
+        "runs left": left["runs"],
+        "hours of a core left": round(left["flops"] / flops_per_core_second / 3600, 2),
+    }
+
+
+def progress_table(store, corpus: str = "", tell=print) -> pd.DataFrame:
     """How far the measurements are that plans ask for on fresh seeds, and what is left to compute.
 
     Parameters
@@ -138,38 +173,45 @@ def progress_table(store, corpus: str = "") -> pd.DataFrame:
         Finished runs.
     corpus : str
         Empty for all.
+    tell : callable
+        Is called with a line for each text that is missing.
 
     Returns
     -------
     DataFrame
         A row a notebook and corpus: numbers of `claims` and `models`, whether the values are
-        `written` ("yes" or ""), "models left", "runs left" and "hours of a core left".
+        `written` ("yes" or ""), "models left", "runs left" and "hours of a core left". Without its
+        text, runs of a table cannot be counted: these columns are empty, or 0 if it is written.
     """
     rows = []
+    not_counted = {}  # {reason: tables}
     flops_per_core_second = calibrate() / cores()  # calibrate: what all cores do in a second
-    for table in tables_with_data(corpus):
+    for table in tables_with_data(corpus, tell):
         n_claims = 0
         for plan in plans().values():  # one a paper
             notebooks = [planned.notebook for planned in plan.family(table.corpus)]
             n_claims += notebooks.count(table.notebook)
 
-        # models are counted among all that the entries rest on, whether computed yet or not
-        specs = ancestors_by_id(unique_runs(table.entries)).values()
-        n_models = sum(spec.stage == "pretrain" for spec in specs)
-        left = runs_left(table, store)
         is_written = (readable_root() / CONFIRMED_FOLDER / table.file).is_file()
-        rows.append(
-            {
-                "notebook": table.notebook,
-                "corpus": table.corpus,
-                "claims": n_claims,
-                "models": n_models,
-                "written": "yes" if is_written else "",
-                "models left": left["models"],
-                "runs left": left["runs"],
-                "hours of a core left": round(left["flops"] / flops_per_core_second / 3600, 2),
-            }
-        )
+        n_left = 0 if is_written else ""
+        row = {
+            "notebook": table.notebook,
+            "corpus": table.corpus,
+            "claims": n_claims,
+            "models": "",
+            "written": "yes" if is_written else "",
+            "models left": n_left,
+            "runs left": n_left,
+            "hours of a core left": n_left,
+        }
+        try:
+            row |= run_counts(table, store, flops_per_core_second)
+        except InputError as error:
+            not_counted.setdefault(str(error), []).append(f"{table.notebook} ({table.corpus})")
+        rows.append(row)
+
+    for reason, names in not_counted.items():
+        tell(f"runs not counted: {', '.join(names)}: {reason}")
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #0a43a374
@@ -350,7 +392,7 @@ def record_progress(store, corpus: str = "", tell=print) -> Path:
     corpus : str
         Empty for all.
     tell : callable
-        Is called with a line for each corpus whose text is missing.
+        Is called with a line for each text that is missing; its tables' lines stay as they are.
 
     Returns
     -------
@@ -358,8 +400,12 @@ def record_progress(store, corpus: str = "", tell=print) -> Path:
         The file.
     """
     for table in tables_with_data(corpus, tell):
-        if not (repository() / CONFIRMED_FOLDER / table.file).is_file():
+        if (repository() / CONFIRMED_FOLDER / table.file).is_file():
+            continue
+        try:
             write_record(table, store, known=finished_runs(table, store))
+        except InputError as error:
+            tell(f"{table.notebook} ({table.corpus}): {error}")
     return repository() / CONFIRMED_FOLDER / "record.csv"
 
 
