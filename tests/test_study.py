@@ -152,6 +152,15 @@ def test_cells_that_lack_a_run_are_left_out_and_counted(tmp_path):
     assert missing_seeds(cells, observe(cells, told(tmp_path), "none")).empty
 
 
+def test_a_seed_in_two_tables_or_at_several_steps_is_counted_once(tmp_path):
+    store = told(tmp_path, has=lambda run: run != SMALL[1])
+    cells = [of(seed=seed, runs=(SMALL[seed],)) for seed in range(3)]
+    cells += [replace(cell, table="another") for cell in cells]
+    cells += [of("course", seed=n // 2, runs=(SMALL[n],), step="step") for n in range(4)]
+    missing = missing_seeds(cells, observe(cells, store, "none"))
+    assert missing.c.to_dict() == {"r": "2 of 3", "course": "1 of 2"}
+
+
 def test_observations_are_what_tables_are_made_of(tmp_path):
     curve = [of("course", seed=1, runs=(SMALL[n],), step="step") for n in range(3)]
     frame = observe([of(), *curve], told(tmp_path), "none")

@@ -245,10 +245,13 @@ def select_observed(entries: Iterable[TableEntry], observations: pd.DataFrame) -
 def missing_seeds(entries: Iterable[TableEntry], observations: pd.DataFrame) -> pd.DataFrame:
     """How many of the wanted seeds are measured, for each row and column that lacks some.
 
+    A seed is measured if all of its numbers of the row and column are: in every table that has
+    these, and at every step of a training curve.
+
     Parameters
     ----------
     entries : Iterable[TableEntry]
-        Numbers of the study's tables, one for each row, column and seed that is wanted.
+        Numbers of the study's tables, for each row, column and seed that is wanted.
     observations : pd.DataFrame
         Measured numbers, as of `observe`.
 
@@ -260,12 +263,14 @@ def missing_seeds(entries: Iterable[TableEntry], observations: pd.DataFrame) -> 
     """
     measured = set(addresses(observations))  # (paper, table, row, column, seed, run id)
     wanted = pd.DataFrame(
-        [(entry.row, entry.column, address(entry) in measured) for entry in entries],
-        columns=["row", "column", "is_measured"],
+        [(entry.row, entry.column, entry.seed, address(entry) in measured) for entry in entries],
+        columns=["row", "column", "seed", "is_measured"],
     )
 
+    # a seed has an entry in several tables, and one for each step of a training curve
+    by_seed = wanted.groupby(["row", "column", "seed"], sort=False).is_measured.all()
     # of each row and column, the seeds measured ("sum") and wanted ("size")
-    counts = wanted.groupby(["row", "column"], sort=False).is_measured.agg(["sum", "size"])
+    counts = by_seed.groupby(["row", "column"], sort=False).agg(["sum", "size"])
     incomplete = counts.query("sum < size")
     text = incomplete["sum"].astype(str) + " of " + incomplete["size"].astype(str)
     return text.unstack(fill_value="", sort=False)
