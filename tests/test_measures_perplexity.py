@@ -14,7 +14,6 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.perplexity import (
     choose_masked_tokens,
     masked_nll,
-    masked_perplexity,
     nll_of_masked_sentences,
     pooled_perplexity,
 )
@@ -41,7 +40,7 @@ def test_the_librarys_loss_one_sentence_at_a_time(family, device, tmp_path):
     assert count == chosen.sum() and nll == pytest.approx(total, rel=1e-4)
     quick, quick_count = nll_of_masked_sentences(c, text, "any", seed=7, budget=50)
     assert quick_count == count and quick == pytest.approx(nll, rel=1e-5)
-    assert masked_perplexity(c, text, "any", seed=7) == pytest.approx(
+    assert pooled_perplexity(c, {"any": text}, seed=7) == pytest.approx(
         math.exp(total / count), rel=1e-4
     )
 
@@ -81,9 +80,9 @@ def test_known_beforehand(tmp_path):
     decoder = c.model.cls.predictions.decoder
     decoder.weight.zero_()
     decoder.bias.zero_()
-    assert masked_perplexity(c, corpus(), "x") == pytest.approx(32, rel=1e-5)
+    assert pooled_perplexity(c, {"x": corpus()}) == pytest.approx(32, rel=1e-5)
     decoder.bias[9] = 50
-    assert masked_perplexity(c, Encoded.of([[9] * 10] * 5), "x") == pytest.approx(1)
+    assert pooled_perplexity(c, {"x": Encoded.of([[9] * 10] * 5)}) == pytest.approx(1)
 
 
 def test_masks_are_fair_coins_that_depend_on_the_seed_alone():
@@ -106,22 +105,22 @@ def test_numbers_do_not_depend_on_the_batch_budget(pair):
 def test_the_model_is_left_as_it_was(pair):
     ids = torch.tensor([[2, 5, 6, 3]])
     before = pair.model(ids).logits
-    masked_perplexity(pair, corpus(), "en")
+    pooled_perplexity(pair, {"en": corpus()})
     with pytest.raises(InputError):
-        masked_perplexity(pair, Encoded.of([[99]]), "en")
+        pooled_perplexity(pair, {"en": Encoded.of([[99]])})
     assert torch.equal(before, pair.model(ids).logits) and before.shape == (1, 4, 64)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1.5])
 def test_an_impossible_rate(pair, rate):
     with pytest.raises(InputError, match="rate"):
-        masked_perplexity(pair, corpus(), "en", rate=rate)
+        pooled_perplexity(pair, {"en": corpus()}, rate=rate)
 
 
 def test_without_a_head_there_is_no_perplexity(pair, tmp_path):
     tiny_checkpoint(tmp_path)
     hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="no masked-LM head"):
-        masked_perplexity(load_checkpoint(tmp_path), corpus(), "x")
+        pooled_perplexity(load_checkpoint(tmp_path), {"x": corpus()})
     with pytest.raises(InputError, match="no corpora"):
         pooled_perplexity(pair, {})

@@ -8,7 +8,7 @@ from test_measures_embeddings import corpus
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.embeddings import sentence_vectors
-from xlingual_nb.measures.perplexity import masked_perplexity
+from xlingual_nb.measures.perplexity import pooled_perplexity
 from xlingual_nb.measures.probe import encode_text, mu_rows, probe
 from xlingual_nb.measures.remarks import remarks
 from xlingual_nb.measures.retrieval import multilinguality, precision_at_1
@@ -37,7 +37,7 @@ def test_every_ordered_pair_and_layer(model):
             precision_at_1(vectors[a][3], vectors[b][3])
         )
     perplexity = table[table["measure"] == "perplexity"].set_index("source")["value"]
-    assert perplexity["ru"] == pytest.approx(masked_perplexity(model, parallel["ru"], "ru"))
+    assert perplexity["ru"] == pytest.approx(pooled_perplexity(model, {"ru": parallel["ru"]}))
 
 
 def test_a_further_measure_leaves_mu_as_it_is():

@@ -352,7 +352,7 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
     require(
         len(corpora) != 1,
         f"{name} holds {', '.join(corpora)} alone: give two languages or more; "
-        "masked_perplexity takes one",
+        "pooled_perplexity takes one",
     )
 
     sizes = {language: len(items) for language, items in corpora.items()}
