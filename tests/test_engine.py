@@ -24,7 +24,8 @@ from xlingual_nb.runs.stages import stage_code
 from xlingual_nb.runs.executors import Inline, Job, Processes
 from xlingual_nb.runs.files import DiskFull
 from xlingual_nb.runs.staleness import StoreView
-from xlingual_nb.runs.store import Store, check_runs, prune_runs
+from xlingual_nb.runs.pruning import prune_runs
+from xlingual_nb.runs.store import Store, check_runs
 from toy_stages import Count, Total, make_count, redeclared, steps, value
 
 

@@ -19,7 +19,8 @@ import pytest
 from xlingual_nb.runs import files
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import start_time
-from xlingual_nb.runs.store import Store, check_runs, list_runs, prune_runs
+from xlingual_nb.runs.pruning import prune_runs
+from xlingual_nb.runs.store import Store, check_runs, list_runs
 from toy_stages import Count, Total, redeclared, steps, value
 
 TOYS = Path(__file__).with_name("toy_stages.py")

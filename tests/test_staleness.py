@@ -22,7 +22,8 @@ from xlingual_nb.runs.acceptance import accept_stage, choose, differences
 from xlingual_nb.runs.spec import canonical, one_look, plain_value, restore, run_id
 from xlingual_nb.runs.staleness import StoreView, moved_values, spec_of, stale_runs
 from xlingual_nb.runs.stages import declare, stage_code
-from xlingual_nb.runs.store import Store, check_runs, prune_runs
+from xlingual_nb.runs.pruning import prune_runs
+from xlingual_nb.runs.store import Store, check_runs
 from command_line import run_commands
 from toy_stages import Count, Total, make_count, make_total, redeclared
 

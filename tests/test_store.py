@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.runs import files
-from xlingual_nb.runs import store as runs_store
+from xlingual_nb.runs import files, pruning
 from xlingual_nb.runs.code_fingerprint import digest_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -26,6 +25,7 @@ from xlingual_nb.runs.files import (
     start_time,
     write_atomic,
 )
+from xlingual_nb.runs.pruning import prune_locks, prune_runs
 from xlingual_nb.runs.run_folder import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.staleness import StoreView
@@ -34,8 +34,6 @@ from xlingual_nb.runs.store import (
     check_runs,
     list_runs,
     problems,
-    prune_locks,
-    prune_runs,
     MANIFESTS,
 )
 from toy_stages import Count, Total
@@ -620,7 +618,7 @@ def test_runs_and_prune(store):
 
 @pytest.mark.parametrize("case", ["damaged", "named", "partial"])
 def test_prune_leaves_a_run_that_another_process_made_meanwhile(store, monkeypatch, case):
-    spec, look = Count(), runs_store.list_runs
+    spec, look = Count(), pruning.list_runs
     if case == "partial":
         os.utime(begin(store, spec, CODE) / "begun.json", (1e9, 1e9))
     else:
@@ -633,7 +631,7 @@ def test_prune_leaves_a_run_that_another_process_made_meanwhile(store, monkeypat
         make(store, spec, "new")
         return frame
 
-    monkeypatch.setattr(runs_store, "list_runs", then_another_makes_it)
+    monkeypatch.setattr(pruning, "list_runs", then_another_makes_it)
     assert prune_runs(store, [run_id(spec)] if case == "named" else []).empty
     assert store.has(spec)
 

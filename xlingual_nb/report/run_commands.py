@@ -432,7 +432,8 @@ def runs_prune(
     from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs
     from xlingual_nb.runs.files import check_writable, file_versions, free_space
-    from xlingual_nb.runs.store import MANIFESTS, SERVICE_FOLDERS, prune_locks, prune_runs
+    from xlingual_nb.runs.pruning import prune_locks, prune_runs
+    from xlingual_nb.runs.store import MANIFESTS, SERVICE_FOLDERS
 
     opened_store = open_store(store)
     # before runs are found stale: one that is made again after that stays
