@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from result_tables import add_options
+from result_tables import add_options, put_rows, read_rows
 from scipy import stats
 
 from xlingual_nb.experiments import k2020_common
@@ -21,14 +21,13 @@ from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.models.configs import Readout
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Processes
-from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.nli import FrozenNliSpec
 
 SOURCE, TARGET = "enfake", "es"
 ORDERS = {"natural": "", "permuted": "permute(1.0)"}
-KEYS = ["readout", "order", "seed", "draw"]
+KEYS = ["scale", "readout", "order", "seed", "draw"]
 
 
 def readouts(sizes, model, seed: int) -> dict:
@@ -113,17 +112,27 @@ def main(argv=None) -> pd.DataFrame:
     add_options(parser, "readouts.csv")
     given = parser.parse_args(argv)
 
-    specs = runs_by_setting(bilingual_config(given.scale, "micro"), given.seeds, given.draws)
-    store = Store(given.store)
-    run(list(specs.values()), store, Processes(given.workers), stack=1)
-    rows = []
-    for setting, spec in specs.items():
-        values = stage_of(spec).values(store.path(spec))
-        languages = {"source": SOURCE, "target": TARGET}
-        accuracy = {name: values[f"accuracy {l}|{l}"] for name, l in languages.items()}
-        rows.append(dict(zip(KEYS, setting)) | accuracy)
-    table = pd.DataFrame(rows)
-    write_atomic(given.output, table.to_csv(index=False, float_format="%.4g"))
+    sizes, store = bilingual_config(given.scale, "micro"), Store(given.store)
+    table = read_rows(given.output, KEYS, scale=given.scale)
+    done = set(table[KEYS[1:]].itertuples(index=False, name=None))
+    # a seed is written before the next is begun, and not read out again with another store
+    for seed in given.seeds:
+        specs = runs_by_setting(sizes, [seed], given.draws)
+        specs = {setting: spec for setting, spec in specs.items() if setting not in done}
+        run(list(specs.values()), store, Processes(given.workers), stack=1)
+        rows = []
+        for setting, spec in specs.items():
+            values = stage_of(spec).values(store.path(spec))
+            place = dict(zip(KEYS, (given.scale, *setting)))
+            accuracies = {
+                "source": values[f"accuracy {SOURCE}|{SOURCE}"],
+                "target": values[f"accuracy {TARGET}|{TARGET}"],
+            }
+            rows.append(place | accuracies)
+        if rows:
+            put_rows(given.output, rows, KEYS)
+
+    table = read_rows(given.output, KEYS, scale=given.scale)
     print(comparison(table).round(3).to_string(index=False))
     return table
 

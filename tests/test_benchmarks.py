@@ -1027,6 +1027,18 @@ def test_rates_are_tried_by_spelling_and_told_by_the_source_alone(loaded, tmp_pa
     assert set(found.columns) == set(kept.columns)
 
 
+def test_readouts_that_are_written_are_not_made_again_with_another_store(loaded, tmp_path):
+    script, output = loaded("readouts"), tmp_path / "readouts.csv"
+    settings = script.runs_by_setting(script.bilingual_config("smoke", "micro"), [0], 1)
+    rows = [
+        dict(zip(script.KEYS, ("smoke", *setting)), source=0.9, target=0.5) for setting in settings
+    ]
+    script.put_rows(output, rows, script.KEYS)
+    given = ["--scale", "smoke", "--seeds", "0", "--draws", "1", "--output", str(output)]
+    assert len(script.main([*given, "--store", str(tmp_path / "runs")])) == len(rows) == 14
+    assert not [*(tmp_path / "runs").glob("*/??/*")]
+
+
 def test_fit_by_depth_tells_each_model_once(tmp_path):
     script = SCRIPT.with_name("depth_fit.py")
     spec = importlib.util.spec_from_file_location("benchmark_depth_fit", script)
