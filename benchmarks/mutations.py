@@ -69,8 +69,8 @@ MUTATIONS = [
     Mutation(
         "an alignment need not be mutual",
         "measures/retrieval.py",
-        "mutual = backward[forward] == i\n",
-        "mutual = i == i\n",
+        "is_mutual = (backward.gather(1, forward) == own_index) & is_real_a\n",
+        "is_mutual = is_real_a\n",
         "test_measures_alignment.py",
     ),
     Mutation(
