@@ -393,8 +393,8 @@ class FineTuned:
             (parsing).
         """
         inputs, answers = self.answer(records, language)
-        task, _, criterion, _ = TASKS[self.task]
-        return 100 * task.score(inputs, answers)[criterion]
+        named = TASKS[self.task]
+        return 100 * named.task.score(inputs, answers)[named.criterion]
 
     def evaluate(self, records: Mapping[str, Iterable[dict]]) -> pd.DataFrame:
         """Scores of the fine-tuned model in several languages (zero-shot, but for its own).
@@ -414,12 +414,12 @@ class FineTuned:
             isinstance(records, Mapping),
             f'records is a {type(records).__name__}: give a dict by language, as {{"en": [...]}}',
         )
-        task, _, criterion, _ = TASKS[self.task]
+        named = TASKS[self.task]
         rows = {}
         for language, test_records in records.items():
             inputs, answers = self.answer(test_records, language)
-            scores = task.score(inputs, answers)  # between 0 and 1
-            names = [name for name in (criterion, "majority") if name in scores]
+            scores = named.task.score(inputs, answers)  # between 0 and 1
+            names = [name for name in (named.criterion, "majority") if name in scores]
             rows[language] = {name: 100 * scores[name] for name in names}
         return pd.DataFrame(rows).T.rename_axis("language")
 
@@ -516,7 +516,7 @@ def fine_tune(
     require(task in TASKS, f"task={task!r}: choose {', '.join(TASKS)}")
     checkpoint = as_checkpoint(checkpoint)
     config = given_config(config, FineTuningConfig)
-    learner, settings, _, _ = TASKS[task]
+    learner, settings = TASKS[task].task, TASKS[task].settings
 
     # encode the training and the development records
     train_records = check_records(task, records)
