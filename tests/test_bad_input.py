@@ -22,6 +22,7 @@ from test_cli import ROOT, clone, notebook, own_process, refused, xlingual  # no
 from xlingual_nb import __version__, cli
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.report import notebooks
+from xlingual_nb.report.terminal import exit_of
 
 CODE = "from xlingual_nb.cli import main; main()"
 
@@ -356,3 +357,9 @@ def test_control_c_elsewhere_promises_nothing(monkeypatch):
     done = xlingual("report")
     refused(done, "stopped", "begins again", code=130)
     assert "kept" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run 07", "confirm 07", "runs make", "runs accept"])
+def test_control_c_says_that_runs_are_kept(command):
+    code, line = exit_of(KeyboardInterrupt(), command)
+    assert code == 130 and "kept" in line

@@ -17,8 +17,9 @@ import yaml
 from test_cli import notebook
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.report import batches
-from xlingual_nb.report.batches import Outcome, read_batch, run_batch
+from xlingual_nb.report import batches, notebooks
+from xlingual_nb.report.batch_entries import read_batch
+from xlingual_nb.report.batches import Outcome, run_batch
 from xlingual_nb.report.notebooks import NotebookError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,6 +103,76 @@ def test_named_notebooks_at_once_are_such_a_batch(clone, monkeypatch):
     with pytest.raises(InputError, match="no parameter 'sedes'"):
         batches.run_notebooks(["02", "01"], "smoke", {"sedes": "2"}, **options)
     assert len(began) == 2 and len(clusters) == 1
+
+
+def test_an_entry_whose_sizes_have_changed_is_not_finished(tmp_path):
+    own, path = tmp_path / "mine.toml", tmp_path / "batch.yaml"
+
+    def told(epochs):
+        training = f"longer = {{ 8 = {epochs} }}"
+        own.write_text(f'study = "dufter2020"\n[smoke.mine]\nlike = "smoke.micro"\n{training}\n')
+
+    told(1.5)
+    values = dict(corpus="mine", own=str(own), results=str(tmp_path))
+    path.write_text(yaml.safe_dump([dict(notebook="07", parameters=values)]))
+    (entry,) = read_batch(path)
+    assert len(entry.output.name) < 80  # the file of sizes by its name, not by its whole path
+    entry.output.parent.mkdir(parents=True)
+    entry.output.write_text('{"cells": [], "metadata": {}}')
+    notebooks.write_facts(entry.output, batches.facts_of(entry))
+    assert batches.is_finished(entry)
+    told(2.5)
+    assert not batches.is_finished(entry)
+
+
+def test_a_batch_of_all_notebooks_gives_each_the_parameters_that_it_has(clone, monkeypatch):
+    given = {}
+
+    def fake(source, scale, values):
+        given[source.stem] = values
+        return source
+
+    monkeypatch.setattr(batches, "run_notebook", fake)
+    notebook(clone / "nbs/04_plain.ipynb", "1", parameters="scale = 'smoke'")
+    batches.run_notebooks([], "smoke", {"seeds": "2"})
+    toys = "01_counts", "02_fails", "03_waits"
+    assert given == {"04_plain": {}} | {name: {"seeds": "2"} for name in toys}
+    with pytest.raises(InputError, match="sedes"):
+        batches.run_notebooks([], "smoke", {"sedes": "2"})
+
+
+def test_a_batch_of_one_scale_refuses_another(clone):
+    path = batch(clone, ("01", dict(scale="laptop")), ("02", {}))
+    assert [e.parameters["scale"] for e in read_batch(path)] == ["laptop", "smoke"]
+    with pytest.raises(InputError, match="--scale"):
+        read_batch(path, scale="gpu")
+
+
+def test_one_notebook_at_two_scales_on_the_workers_of_a_cluster(clone, monkeypatch):
+    class Cluster:
+        """Jobs that are done at once."""
+
+        def __init__(self, *_, **__):
+            self.jobs = []
+
+        def start(self, home):
+            pass
+
+        def submit(self, job):
+            self.jobs.append(job)
+
+        def as_completed(self):
+            return [(job, None) for job in self.jobs]
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(batches, "Dask", Cluster)
+    monkeypatch.setenv("XLINGUAL_EXECUTOR", "dask")
+    monkeypatch.setenv("XLINGUAL_ADDRESS", "tcp://head:8786")
+    entries = read_batch(batch(clone, ("01", dict(scale="laptop")), ("01", dict(scale="gpu"))))
+    outcomes = batches.execute_on_workers(entries, "cpu", print)
+    assert [(o.entry, o.status) for o in outcomes] == [(entry, "done") for entry in entries]
 
 
 def test_a_batch_from_start_to_end(clone):

@@ -555,6 +555,14 @@ def test_executors_by_name(monkeypatch):
     with executor_for_kernels("dask", "tcp://head:8786", devices=4):
         assert devices_of_a_run() == 4
     assert devices_of_a_run() == 1
+    with executor_for_kernels(workers=3):  # of no executor: processes
+        executor = executor_of_environment()
+    assert isinstance(executor, Processes) and executor.workers == 3
+    monkeypatch.setenv("XLINGUAL_EXECUTOR", "dask")
+    with executor_for_kernels(workers=3):
+        assert isinstance(executor_of_environment(), Dask)
+    assert "XLINGUAL_WORKERS" not in os.environ
+    monkeypatch.delenv("XLINGUAL_EXECUTOR")
     with pytest.raises(InputError, match="6 devices"), executor_for_kernels(devices=6):
         pass
     with pytest.raises(

@@ -107,7 +107,12 @@ def test_the_power_of_a_planned_test_is_what_simulation_gives(n, effect, sds):
 
 @pytest.mark.parametrize(
     "words, message",
-    [(("07",), "name the corpus as well"), (("07", "--corpus", "wiki"), "is in no plan")],
+    [
+        (("07",), "name the corpus as well"),
+        (("07", "--corpus", "wiki"), "is in no plan"),
+        (("--seeds", "200-201"), "name it"),
+        (("07", "--corpus", "bible", "--keep"), "leave out NB"),
+    ],
 )
 def test_a_table_that_is_not_planned_is_an_error_of_one_line(words, message, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -116,6 +116,15 @@ def test_right_values_reach_the_notebook_in_their_types(path, shell, capsys):
             assert given(shell, path, **{name: yaml.safe_load("~")})[name] == ""
 
 
+def test_a_cluster_may_have_the_gpu_that_is_not_here(shell, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    path = notebooks.resolve("07")
+    with pytest.raises(InputError, match="cuda"):
+        given(shell, path, device="cuda")
+    monkeypatch.setenv("XLINGUAL_EXECUTOR", "dask")
+    assert given(shell, path, device="cuda")["device"] == "cuda"
+
+
 @every_notebook
 def test_wrong_types_are_refused_by_name_and_value(path, shell, capsys):
     known = parameters(path)

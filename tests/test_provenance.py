@@ -174,6 +174,11 @@ def test_every_question_of_ours_leads_to_the_runs_it_compares(table):
 def test_what_was_found_on_fresh_seeds_leads_to_its_claim_or_run():
     claim = provenance.result_provenance(ROOT, "results/confirmed/claims.csv:2")
     assert claim["what"].startswith("D-original") and claim["on fresh seeds"]
+    confirmed = pd.read_csv(ROOT / "results/confirmed/claims.csv")
+    assert claim["verdicts"][0].startswith(f"{confirmed.verdict[0]} on {confirmed.corpus[0]}")
+    fresh = plans()["dufter2020"].first_seed
+    assert {run["seed"] for run in claim["runs"]} == set(range(fresh, fresh + confirmed.n_seeds[0]))
+    assert "xlingual confirm 07 --corpus bible" in claim["again"]
     value = provenance.result_provenance(ROOT, "results/confirmed/07_laboratory-micro.csv:2")
     assert "fresh seed 200" in value["what"] and value["stage"] == "measure"
     with pytest.raises(InputError, match="no table of results"):

@@ -19,6 +19,7 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import (
     DiskFull,
     Lock,
+    file_stats,
     file_versions,
     machine,
     free_space,
@@ -653,6 +654,17 @@ def test_prune_leaves_what_is_just_being_written_into_a_finished_run(store):
         assert half.exists()
     prune_runs(store)
     assert not half.exists() and store.has(Count())
+
+
+def test_files_that_go_meanwhile_are_passed_over(store, monkeypatch):
+    folder = make(store, Count())
+    sizes = sorted(path.stat().st_size for path in folder.iterdir())
+    walk = os.walk
+    monkeypatch.setattr(
+        "os.walk", lambda top: [(p, dirs, [*names, "gone"]) for p, dirs, names in walk(top)]
+    )
+    assert sorted(status.st_size for status in file_stats(folder)) == sizes
+    assert list_runs(store).bytes.tolist() == [sum(sizes)]
 
 
 # ---- folders that cannot be read or written

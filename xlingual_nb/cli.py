@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes', 'Keep', 'Batch', 'Jobs',
-           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'Table', 'Column',
-           'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences',
-           'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme',
-           'print_version', 'common', 'main', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh',
+           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'RunScale', 'OnWorkers', 'Table',
+           'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary',
+           'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer',
+           'Theme', 'print_version', 'common', 'main', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh',
            'results_', 'init', 'claims_', 'why', 'language_codes', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     words = [argument for argument in arguments if argument != "--debug"]
-    command = words[0] if words else ""
+    command = " ".join(words[:2])
     line = ""  # what is printed to stderr, if anything
     # Python looks for garbage less often: `plan` spent an eighth of its time on that
     gc.set_threshold(10_000, 20, 50)
@@ -285,7 +285,20 @@ Address = Annotated[
     str, typer.Option(metavar="tcp://HOST:PORT", help="Of a dask scheduler (dask alone).")
 ]
 Workers = Annotated[
-    int, typer.Option(min=0, help="Processes, or workers of a cluster (0: one a core, or a GPU).")
+    int,
+    typer.Option(
+        min=0,
+        help="Processes, or workers of a cluster (0: one a core or GPU; 4 jobs of a batch system).",
+    ),
+]
+RunScale = Annotated[
+    str,
+    typer.Option(
+        "--scale",
+        help="smoke, laptop, gpu or paper; by default smoke, or what a batch says.",
+        show_default=False,
+        autocompletion=_known_scales,
+    ),
 ]
 OnWorkers = Annotated[
     bool, typer.Option("--on-workers", help="Execute the notebooks too on the cluster's workers.")
@@ -295,7 +308,7 @@ OnWorkers = Annotated[
 @app.command()
 def run(
     notebooks: Notebooks = None,
-    scale: Scale = "smoke",
+    scale: RunScale = "",
     parameter: Assignments = None,
     store: StoreOption = "",
     sizes: Sizes = None,
@@ -309,7 +322,8 @@ def run(
     on_workers: OnWorkers = False,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
-    from xlingual_nb.report.batches import read_batch, run_batch, run_notebooks
+    from xlingual_nb.report.batch_entries import read_batch
+    from xlingual_nb.report.batches import run_batch, run_notebooks
     from xlingual_nb.runs.cluster import executor_for_kernels
 
     # kernels find the executor in the environment, as long as the context lasts
@@ -324,7 +338,8 @@ def run(
             run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
         else:
             settings = notebook_values(parameter, store, sizes, notebooks)
-            run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster, on_workers)
+            at = scale or "smoke"
+            run_notebooks(notebooks or [], at, settings, keep, jobs, start_cluster, on_workers)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 app.add_typer(confirm_app)

@@ -52,6 +52,7 @@ def confirm(
 
     # without a notebook nothing is run: a table of what is planned, and how far it is
     if not notebook:
+        require(not seeds and not workers, "--seeds and --workers are of a notebook: name it")
         if keep:
             path = record_progress(open_store(store, blank=True), corpus)
             return print(f"written: {short(path)}")
@@ -59,6 +60,7 @@ def confirm(
         return print_table(progress, "no claim is planned here")
 
     require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
+    require(not keep, "--keep writes how far all tables are: leave out NB")
     table = find_table(resolve(notebook).stem, corpus)
     executor = Inline() if workers == 1 else Processes(workers or None)
     at = Store(store or repository() / "runs")

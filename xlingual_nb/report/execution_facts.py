@@ -80,13 +80,14 @@ def execution_facts(notebook: str, settings: dict, source: Path | None = None) -
         its cells come from.
     """
     package_folder = Path(xlingual_nb.__file__).resolve().parent
+    package_files = sorted(package_folder.rglob("*.*"))
     digests = {"source_sha256": digest_of_files([source])} if source else {}
     # the code counts whole, committed or not; its commit is for people
     return dict(
         notebook=notebook,
         parameters=settings,
         **digests,
-        code_sha256=digest_of_files(sorted(package_folder.rglob("*.py"))),
+        code_sha256=digest_of_files(p for p in package_files if p.suffix in (".py", ".toml")),
         version=xlingual_nb.__version__,
         commit=commit_of(package_folder.parent),
         system=f"{platform.system()} {platform.machine()}",

@@ -25,6 +25,7 @@ from ..experiments.config import STUDIES
 from ..experiments.config_files import list_corpora
 from .checkout import check_places, readable_root
 from .execution_facts import execution_facts, show_facts
+from ..runs.cluster import uses_cluster
 from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #4981ec31
@@ -633,7 +634,7 @@ def check_parameters(notebook: str, namespace: dict) -> None:
     """
     try:
         values = checked_values(*given_values(notebook, namespace), notebook)
-        check_device(values.get("device", "cpu"), here=True)
+        check_device(values.get("device", "cpu"), here=not uses_cluster())
         check_places(values)
         # what rows, models and languages there are is known where the runs are planned
         grid = namespace.get("grid")
@@ -644,7 +645,6 @@ def check_parameters(notebook: str, namespace: dict) -> None:
         raise ParameterError(str(error)) from None
     namespace.update(values)
 
-    _, injected_cell = cells_before(namespace)
-    set_names = annotations_of(injected_cell)
+    set_names = annotations_of(cells_before(namespace)[1])
     if set_names:
         show_facts(execution_facts(notebook, {name: values[name] for name in set_names}))

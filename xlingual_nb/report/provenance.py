@@ -20,6 +20,7 @@ from ..papers import published
 from . import verdicts
 from .checkout import YOURS
 from .claim_tests import compared_rows
+from .confirmation import CONFIRMED_FOLDER, confirmed_values
 from .confirmation_outcomes import LEFT_OUT, compared_verdicts
 from .labels import corpus_parameters
 from .notebook_parameters import parameters
@@ -395,9 +396,9 @@ def line_provenance(root: Path, path: Path, line: int, store: Store | None = Non
 
     # the columns tell what kind of table it is
     if "claim" in row:
-        # HOME/SCALE/verdicts.csv; verdicts on fresh seeds lie elsewhere and are of laptop scale
-        is_of_scale = (path.parent / "verdicts.csv").is_file()
-        study = path.parent if is_of_scale else None
+        # HOME/SCALE/verdicts.csv, or claims.csv on fresh seeds
+        is_study = (path.parent / "verdicts.csv").is_file() or path.parent.name == "confirmed"
+        study = path.parent if is_study else None
         return claim_provenance(root, row.claim, row.corpus, study, store)
     if "question" in row:  # HOME/SCALE/NOTEBOOK/trends.csv
         return question_provenance(root, path, row, store)
@@ -525,7 +526,8 @@ def claim_provenance(
     corpus : str
         Only the verdict on this corpus; empty for all.
     study : Path, optional
-        Folder of the study, such as `yours/results/smoke`; by default `results/laptop`.
+        Folder of the study, such as `yours/results/smoke`, or `results/confirmed` for fresh seeds; by
+        default `results/laptop`.
     store : Store, optional
         Has runs that are not behind the reference results.
 
@@ -554,7 +556,9 @@ def claim_provenance(
 
     reference = Path(root).resolve() / "results"
     study = Path(study or reference / "laptop").resolve()
-    verdict_rows = about_claim(verdicts.read(study / "verdicts.csv"))
+    is_fresh = study == Path(root).resolve() / CONFIRMED_FOLDER
+    file = study / ("claims.csv" if is_fresh else "verdicts.csv")
+    verdict_rows = about_claim(verdicts.read(file))
     facts = {
         "what": f"{name} ({claim.where}): {claim.says}",
         "verdicts": [verdict_line(row) for row in verdict_rows.itertuples()],
@@ -570,13 +574,23 @@ def claim_provenance(
         facts["on fresh seeds"] = [planned_text(row) for row in planned.itertuples()]
 
     # the runs behind the rows that some test compares
-    values = seed_values(sorted(study.glob("*/seeds.csv")))
+    if is_fresh:
+        values = confirmed_values(root).assign(scale="laptop")
+        values["run"] = values.run_id.str[:SHORT]
+        n_seeds = values.corpus.map(verdict_rows.set_index("corpus").n_seeds)
+        values = values[values.seed < values.seed.min() + n_seeds]  # later ones are of other claims
+    else:
+        values = seed_values(sorted(study.glob("*/seeds.csv")))
     values = values[(values.paper == claim.paper) & values.corpus.isin(verdict_rows.corpus)]
     compared = pd.Series(False, index=values.index)
     for test in claim.tests:
         compared |= is_compared(values, test)
     # `claim` is a notebook's parameter that re-runs only what the claim needs
-    return facts | values_provenance(root, values[compared], store, claim=name)
+    facts |= values_provenance(root, values[compared], store, claim=name)
+    if is_fresh:
+        pairs = values[compared].groupby(["notebook", "corpus"], sort=False).groups
+        facts["again"] = [f"xlingual confirm {n[:2]} --corpus {corpus}" for n, corpus in pairs]
+    return facts
 
 
 def result_provenance(root: Path, target: str, store: Store | None = None) -> dict:

@@ -305,8 +305,8 @@ def print_costs(costs: StudyCosts) -> None:
     takes_long = costs.machines["card-hours"].max() >= MIN_CARD_HOURS
     if takes_long:
         print(
-            "\non machines (edit runs/machines.toml, or --machines FILE; shares and prices are "
-            "assumptions)"
+            "\non machines (of xlingual_nb/runs/machines.toml, or a copy of it with --machines FILE; "
+            "shares and prices are assumptions)"
         )
         print_table(plain_numbers(costs.machines))
         print(

@@ -44,13 +44,15 @@ def interrupted_message(command: str = "") -> str:
     Parameters
     ----------
     command : str
-        Name of the command of `xlingual`, such as `run`.
+        Command of `xlingual` with the word after it, such as `run 07` or `runs make`.
 
     Returns
     -------
     str
     """
-    if command != "run":
+    first, _, second = command.partition(" ")
+    makes_runs = first in ("run", "confirm") or (first == "runs" and second in ("make", "accept"))
+    if not makes_runs:
         return "stopped; nothing is half-written, and the same command begins again"
     return (
         "stopped; every finished run is kept, and what was computed of the others: "
@@ -69,7 +71,7 @@ def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
     error : BaseException
         The error.
     command : str
-        Name of the command of `xlingual`, such as `run`.
+        Command of `xlingual` with the word after it, such as `run 07` or `runs make`.
 
     Returns
     -------

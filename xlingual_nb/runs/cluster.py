@@ -593,7 +593,8 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, de
     Parameters
     ----------
     name : str
-        `inline`, `processes`, `dask`, or a batch system such as `slurm`; empty for the default.
+        `inline`, `processes`, `dask`, or a batch system such as `slurm`; empty for the one of the
+        environment, else, with `workers`, `processes`.
     address : str
         Of a dask scheduler that is running.
     workers : int
@@ -629,6 +630,9 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, de
     with restored_environment((*EXECUTOR_VARIABLES, DEVICES)):
         if name:
             os.environ.update(zip(EXECUTOR_VARIABLES, (name, address, str(workers))))
+        elif workers:  # of the executor that the environment names, or processes
+            os.environ.setdefault("XLINGUAL_EXECUTOR", "processes")
+            os.environ["XLINGUAL_WORKERS"] = str(workers)
         if devices != 1:
             os.environ[DEVICES] = str(devices)
             devices_of_a_run()  # raises for a number that is no power of two

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .files import Lock, file_versions, lock_unless_owned
+from .files import Lock, file_stats, file_versions, lock_unless_owned
 from .store import MANIFESTS, Store, is_complete, list_runs, removable, strip
 
 if TYPE_CHECKING:
@@ -120,5 +120,5 @@ def _strip_all(store: Store, finished):
 
 def _is_old(folder: Path, days: float) -> bool:
     """Whether no file of a folder was written for so many days."""
-    last_written = max((file.stat().st_mtime for file in folder.rglob("*")), default=0)
+    last_written = max((status.st_mtime for status in file_stats(folder)), default=0)
     return time.time() - last_written > days * 86400

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .files import Lock, free_space, load_json, write_atomic
+from .files import Lock, file_stats, free_space, load_json, write_atomic
 from .spec import run_id
 
 if TYPE_CHECKING:
@@ -518,7 +518,7 @@ def _row(folder: Path) -> dict:
         state=state,
         created=manifest.get("created", ""),
         seconds=manifest.get("seconds", float("nan")),
-        bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        bytes=sum(status.st_size for status in file_stats(folder)),
         path=str(folder),
         spec=json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False),
     )
