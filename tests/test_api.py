@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import xlingual_nb as xl
 
@@ -134,6 +135,78 @@ def test_no_number_of_sentences_of_parallel_files_is_all_of_them(tmp_path):
     assert len(xl.load_parallel_text(sources, sentences=2)["en"]) == 2
     with pytest.raises(xl.InputError):
         xl.load_parallel_text(sources, sentences=-1)
+
+
+def test_parallel_files_have_one_part_and_may_lie_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    sources = {}
+    for language in ("en", "es"):
+        lines = "".join(f"{language} {i}\n" for i in range(12))
+        (tmp_path / f"{language}.txt").write_text(lines, encoding="utf-8")
+        sources[language] = f"file:~/{language}.txt"
+    assert len(xl.load_parallel_text(sources)["es"]) == 12
+    with pytest.raises(xl.InputError, match="part='test'"):
+        xl.load_parallel_text(sources, "test")
+
+
+@pytest.fixture
+def bibles(tmp_path):
+    """Verses 1 to 20 and 11 to 30 of a chapter."""
+    sources = {}
+    for language, first in (("en", 1), ("es", 11)):
+        path = tmp_path / f"{language}.tsv"
+        verses = [f"MAT.1.{i}\t{language} {i}\n" for i in range(first, first + 20)]
+        path.write_text("".join(verses), encoding="utf-8")
+        sources[language] = f"file:{path}"
+    return sources
+
+
+def test_verses_are_counted_after_those_of_one_language_alone_are_out(bibles):
+    texts = xl.load_parallel_text(bibles, sentences=4)
+    assert texts == {name: [f"{name} {i}" for i in range(11, 15)] for name in ("en", "es")}
+    assert len(xl.load_parallel_text(bibles)["en"]) == 10
+    with pytest.raises(xl.InputError):
+        xl.load_parallel_text(bibles, sentences=-1)
+
+
+def test_verses_of_which_none_is_shared_are_refused(bibles):
+    with pytest.raises(xl.InputError, match="micro/ru"):
+        xl.load_parallel_text(bibles | {"ru": "micro/ru"})
+
+
+# --- tokenizers
+
+
+def own_tokenizer(words):
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def test_the_first_words_of_a_vocabulary_are_subwords_and_unknown_text_is_none():
+    tokenizer = own_tokenizer([",", "de", "la", "el", "en", "un", "[UNK]", "[SEP]"])
+    table = xl.subword_overlap({"fr": [", de x [SEP]"], "es": [", la y [SEP]"]}, tokenizer)
+    assert table.types[0] == pytest.approx(1 / 3) and table.tokens[0] == 1 / 2
+
+
+def test_a_vector_file_has_no_special_tokens_among_its_first_words(tmp_path):
+    words = [",", "de", "la", "el", "en", "un"]
+    rows = [f"{word} {i} 1" for i, word in enumerate(words)]
+    (tmp_path / "a.vec").write_text("\n".join(["6 2", *rows]) + "\n")
+    vectors = xl.load_checkpoint(tmp_path / "a.vec")
+    table = xl.subword_overlap({"fr": [", de x"], "es": [", la y"]}, vectors)
+    assert table.tokens[0] == 1 / 2
+
+
+def test_overlap_is_of_whole_texts_whatever_the_tokenizer_cuts_and_pads():
+    tokenizer = xl.train_tokenizer(["a b c d e f"], 50, "words")
+    texts = {"en": ["a b c d"], "es": ["e f c d"]}
+    whole = xl.subword_overlap(texts, tokenizer)
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=8, pad_id=tokenizer.token_to_id("a"), pad_token="a")
+    limits = tokenizer.truncation, tokenizer.padding
+    assert xl.subword_overlap(texts, tokenizer).equals(whole) and whole.tokens[0] == 1 / 2
+    assert (tokenizer.truncation, tokenizer.padding) == limits
 
 
 @pytest.mark.parametrize(

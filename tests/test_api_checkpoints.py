@@ -1,5 +1,6 @@
 """`xl.pretrain`, what it leaves in a folder, and that it trains as the experiments do."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models
 
 import xlingual_nb as xl
 from xlingual_nb.models import training
@@ -160,6 +162,41 @@ def test_what_the_model_reads_and_is_asked_for(texts):
     assert not batch.equals(bert.masked({l: text[:10] for l, text in texts.items()}, seed=4))
 
 
+def test_words_are_masked_whole_where_the_model_was_pretrained_so(texts):
+    config = replace(SMALL, vocab_size=80, whole_words=True)
+    bert = xl.pretrain(texts, config, progress=False)
+    batch = bert.masked({"en": texts["en"]}, seed=1)
+    n_words = 0
+    for whole, targets in zip(bert.tokens(texts["en"], "en"), batch.targets.str.split()):
+        words = whole.replace(" ##", "##").split()
+        masked = " ".join(targets).replace(" ##", "##").split()
+        assert not Counter(masked) - Counter(words)
+        n_words += len(masked)
+    assert n_words > 20 and batch.targets.str.contains("##").any()
+
+
+def test_masked_is_of_models_with_the_special_tokens_of_pretrain(texts, tmp_path):
+    path = tiny_checkpoint(tmp_path) / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"] |= {"[MASK]": 5, "w5": 4}
+    for token in tokenizer["added_tokens"]:
+        token["id"] = tokenizer["model"]["vocab"][token["content"]]
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    other = xl.load_checkpoint(tmp_path)
+    vectors = xl.train_word_vectors(texts, size=8, epochs=1, progress=False)
+    for model, sentences in ((other, ["w5 w6"]), (vectors, texts["en"])):
+        with pytest.raises(xl.InputError, match="pretrain"):
+            model.masked({"en": sentences})
+
+
+def test_the_tokens_of_word_vectors_are_the_words_of_a_sentence(texts, tmp_path):
+    vectors = xl.train_word_vectors(texts, size=8, epochs=1, progress=False)
+    assert vectors.tokens(texts["fake"][:2], "fake") == texts["fake"][:2]
+    (tmp_path / "a.vec").write_text("2 2\nde 0 1\nla 1 1\n")
+    of_file = xl.load_checkpoint(tmp_path / "a.vec")
+    assert of_file.tokens(["la de el"], "any") == ["la de [UNK]"]
+
+
 def test_a_model_from_elsewhere_opens_without_a_training_behind_it(tmp_path):
     from xlingual_nb.models.checkpoints import tiny_checkpoint
 
@@ -190,6 +227,39 @@ def test_a_tokenizer_of_another_library_is_refused(texts, train, tmp_path):
     tokenizer = xl.load_checkpoint(tiny_checkpoint(tmp_path)).tokenizer
     with pytest.raises(xl.InputError):
         train(texts, tokenizer=tokenizer)
+
+
+def test_a_tokenizer_with_other_special_tokens_is_refused_before_training(texts, tmp_path):
+    words = sorted(set(" ".join(texts["en"]).split()))
+    vocabulary = ["[PAD]", *words, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    model = models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]")
+    folder = tmp_path / "model"
+    with pytest.raises(xl.InputError, match="train_tokenizer"):
+        xl.pretrain(texts, SMALL, tokenizer=Tokenizer(model), folder=folder, progress=False)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("train", [xl.pretrain, xl.train_word_vectors])
+def test_what_a_tokenizer_cuts_and_pads_is_trained_on_as_it_is(texts, train):
+    settings = dict(config=SMALL) if train is xl.pretrain else dict(size=8, epochs=1)
+    trained = []
+    for has_limits in (False, True):
+        tokenizer = xl.train_tokenizer(texts, 200)
+        if has_limits:
+            tokenizer.enable_truncation(3)
+            tokenizer.enable_padding(length=40, pad_id=7, pad_token="x")
+        folder = train(texts, tokenizer=tokenizer, progress=False, **settings).folder
+        trained.append(load_file(next(folder.glob("*.safetensors"))))
+    assert equal(*trained)
+    assert tokenizer.truncation["max_length"] == 3 and tokenizer.padding["length"] == 40
+
+
+@pytest.mark.parametrize("method", ["word2vec", "fasttext"])
+def test_word_vectors_without_gensim_say_how_it_is_installed(texts, method, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    with pytest.raises(xl.InputError, match="gensim"):
+        xl.train_word_vectors(texts, method, folder=tmp_path / "vectors", progress=False)
+    assert not (tmp_path / "vectors").exists()
 
 
 @pytest.mark.parametrize("method", ["glove", "word2vec"])

@@ -42,10 +42,12 @@ _NAMES = {  # by the module that has them
         "permute",
         "romanize",
         "slice_windows",
-        "subword_overlap",
         "tokenize_words",
-        "train_tokenizer",
         "transform_records",
+    ),
+    "api.tokenizers": (
+        "subword_overlap",
+        "train_tokenizer",
     ),
     "api.checkpoints": (
         "Checkpoint",
@@ -115,11 +117,10 @@ if TYPE_CHECKING:
         permute,
         romanize,
         slice_windows,
-        subword_overlap,
         tokenize_words,
-        train_tokenizer,
         transform_records,
     )
+    from .api.tokenizers import subword_overlap, train_tokenizer
     from .api.training_figures import (
         animate_emergence,
         plot_emergence,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NARROW', 'Checkpoint', 'load_checkpoint', 'as_checkpoint', 'few_threads', 'show_progress', 'check_languages',
-           'neighbour_table', 'warn_of_cut', 'training_job', 'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
+           'neighbour_table', 'training_job', 'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #5d5e8e1f
 import shutil
@@ -21,7 +21,14 @@ import torch
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from .texts import as_texts, check_tokenizer, train_tokenizer, warn_of_few_pairs
+from .texts import as_texts, warn_of_few_pairs
+from xlingual_nb.api.tokenizers import (
+    check_special_tokens,
+    check_tokenizer,
+    train_tokenizer,
+    warn_of_cut,
+    without_limits,
+)
 from ..errors import require
 from ..measures import probe as probing, remarks
 from ..measures.embeddings import check_and_truncate
@@ -38,7 +45,7 @@ from xlingual_nb.models.pretraining import (
 )
 from ..runs.files import load_json
 from ..text.corpora import Corpus
-from ..text.tokenizers import Encoded, encode
+from ..text.tokenizers import SPECIALS, Encoded
 from ..text.vocabularies import word_starts
 from .pretraining_config import PretrainingConfig, given_config, read_config
 from xlingual_nb.api.pretraining_folders import (
@@ -138,11 +145,11 @@ class Checkpoint:
             One a sentence: its tokens, separated by blanks.
         """
         ids, _ = check_and_truncate(self.encoder, self.encode(sentences, language), language)
-        rows = []
-        for i in range(len(ids)):
-            inputs, _ = model_inputs(self.encoder, ids, [i], language)
-            rows.append(" ".join(self.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])))
-        return rows
+        rows = ids  # all that there is of word vectors, which have no special tokens
+        if self.model is not None:
+            inputs = [model_inputs(self.encoder, ids, [i], language)[0] for i in range(len(ids))]
+            rows = [batch["input_ids"][0] for batch in inputs]
+        return [" ".join(self.tokenizer.convert_ids_to_tokens(row)) for row in rows]
 
     def masked(
         self,
@@ -167,7 +174,18 @@ class Checkpoint:
         DataFrame
             A row a sentence: `language`, `input` (tokens between blanks) and `targets` (the
             tokens to be predicted).
+
+        Raises
+        ------
+        InputError
+            For word vectors, and for a model with other special tokens than those of `pretrain`.
         """
+        specials = self.tokenizer.convert_tokens_to_ids(list(SPECIALS))
+        require(
+            self.model is not None and specials == list(range(len(SPECIALS))),
+            f"{self.folder} was not pretrained with {', '.join(SPECIALS)} as ids 0 to 4, which are "
+            "masked here: take a model of `pretrain`",
+        )
         # all sentences as one batch; a view says how the model reads a language: its token ids,
         # positions and segment
         views = [self.encoder.view(language) for language in texts]
@@ -182,7 +200,9 @@ class Checkpoint:
         batch = mlm_batches.assemble_batch(dataset, range(len(dataset)))
 
         # the masking that the model was pretrained with
-        masking = MASKING[(self.config or PretrainingConfig()).masking]
+        config = self.config or PretrainingConfig()
+        masking = replace(MASKING[config.masking], whole_words=config.whole_words)
+        starts = word_starts(self.tokenizer.backend_tokenizer) if config.whole_words else None
         table = None
         if neighbours is None:
             masking = replace(masking, knn=0.0)
@@ -196,6 +216,7 @@ class Checkpoint:
             masking,
             self.encoder.vocabulary,
             rng,
+            starts,
             languages=dataset.language,
             neighbours=table,
         )
@@ -379,27 +400,6 @@ def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -
     return table
 
 
-def warn_of_cut(texts: Mapping[str, list[str]], tokenizer: Tokenizer, max_tokens: int) -> None:
-    """Warn of sentences that are longer than a model's input, of which the rest is not read.
-
-    Parameters
-    ----------
-    texts : dict of list of str
-        Sentences by language.
-    tokenizer : Tokenizer
-    max_tokens : int
-        Longest input, [CLS] and [SEP] included.
-    """
-    parts = []
-    for language, sentences in texts.items():
-        n_cut = int((encode(tokenizer, sentences).lengths > max_tokens - 2).sum())
-        if n_cut:
-            parts.append(f"{n_cut} of {len(sentences)} sentences of {language}")
-    if parts:
-        message = f"{', '.join(parts)} have more than max_tokens={max_tokens}: the rest is not read"
-        warnings.warn(message, stacklevel=3)  # at the line that called `pretrain`
-
-
 def training_job(texts, neighbours, config: PretrainingConfig, tokenizer: Tokenizer, folder: Path):
     """All that `training.pretrain` needs to train a model on texts in memory.
 
@@ -464,7 +464,8 @@ def pretrain(
     config : PretrainingConfig, optional
         Size, training and seed.
     tokenizer : tokenizers.Tokenizer, optional
-        By default one is trained on all texts together (`train_tokenizer`).
+        By default one is trained on all texts together (`train_tokenizer`). [PAD], [UNK], [CLS],
+        [SEP] and [MASK] are its ids 0 to 4; limits of length that it sets do not hold.
     neighbours : dict of list of str, optional
         For `masking="knn"`: words of every language of `texts`; entry i of one may replace entry i
         of another.
@@ -476,7 +477,8 @@ def pretrain(
     Raises
     ------
     InputError
-        For texts without sentences, and for a folder that holds another model.
+        For texts without sentences, for a tokenizer with other special tokens, and for a folder
+        that holds another model.
 
     Examples
     --------
@@ -491,6 +493,8 @@ def pretrain(
     config = given_config(config, PretrainingConfig)
     check_tokenizer(tokenizer)
     tokenizer = tokenizer or train_tokenizer(texts, config.vocab_size, config.tokenizer)
+    check_special_tokens(tokenizer)
+    tokenizer = without_limits(tokenizer)
     require(
         (config.masking == "knn") == (neighbours is not None),
         "neighbours go with masking='knn': give both or neither",

@@ -371,7 +371,9 @@ class FineTuned:
         Returns
         -------
         list
-            One prediction a record: a label, a list of tags, or (heads, relations) of a parse.
+            One prediction a record: a label, a list of tags, or of a parse a
+            `tasks.metrics.Tree`, whose `heads` and `relations` have an entry a word; `tags` is
+            empty.
         """
         _, answers = self.answer(map(with_labels, records), language)
         if self.task == "nli":  # whose head predicts the index of a label

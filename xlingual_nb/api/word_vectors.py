@@ -16,9 +16,10 @@ from tqdm import tqdm
 
 from .checkpoints import Checkpoint, show_progress
 from .pretraining_folders import new_folder, temporary_folder
-from .texts import as_texts, check_tokenizer, train_tokenizer
-from ..errors import require
-from ..models.configs import METHODS
+from .texts import as_texts
+from .tokenizers import check_tokenizer, train_tokenizer, without_limits
+from ..errors import require, require_package
+from ..models.configs import METHODS, Word2Vec
 from ..models.encoders import load_encoder
 from ..models.pretraining import Language, language_views, model_ids
 from ..models.static_vectors import save_static
@@ -64,6 +65,11 @@ def train_word_vectors(
     progress : bool
         Show a bar.
 
+    Raises
+    ------
+    InputError
+        For texts without sentences, another method, and if gensim is needed and missing.
+
     Examples
     --------
     >>> import xlingual_nb as xl
@@ -76,9 +82,11 @@ def train_word_vectors(
     check_tokenizer(tokenizer)
     require(method in METHODS, f"method={method!r}: choose {', '.join(METHODS)}")
     settings = METHODS[method]
+    if isinstance(settings, Word2Vec):
+        require_package("gensim", "lab")
     if epochs:
         settings = replace(settings, epochs=epochs)
-    tokenizer = tokenizer or train_tokenizer(texts, 10_000, "words")
+    tokenizer = without_limits(tokenizer or train_tokenizer(texts, 10_000, "words"))
     in_memory = CorpusSpec("given")
     spec = EmbedSpec(
         tuple(Language(name, in_memory) for name in texts),
