@@ -186,6 +186,83 @@ def test_a_few_words_are_measured_and_told(bert, texts, dictionary, tmp_path):
         xl.load_dictionary({"en": "micro/en", "fi": "micro/es"}, f"file:{path}")
 
 
+def test_words_of_a_language_that_the_model_lacks_are_refused(bert, texts, dictionary):
+    with pytest.raises(xl.InputError, match="not 'xx'"):
+        xl.word_retrieval(
+            bert,
+            {"en": texts["en"], "xx": texts["fake"]},
+            {"en": dictionary["en"], "xx": dictionary["fake"]},
+        )
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda bert, texts, words: xl.word_retrieval(bert, texts, words, layers=0),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "fake"),
+    ],
+    ids=["word_retrieval", "mean_shift"],
+)
+def test_sentences_that_are_cut_are_warned_of(bert, texts, dictionary, measure):
+    longer = {language: [*text, " ".join(text)] for language, text in texts.items()}
+    with pytest.warns(UserWarning, match="1 of 121 sentences of en .* 1 of 121 sentences of fake"):
+        measure(bert, longer, dictionary)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measure(bert, texts, dictionary)
+
+
+def test_one_weight_of_a_shift_needs_no_list(bert, texts):
+    shift = xl.mean_shift(bert, texts, "en", "fake")
+    pair = {language: text[:5] for language, text in texts.items()}
+    of_one = shift.evaluate(pair, layers=1, weights=1)
+    assert of_one.equals(shift.evaluate(pair, layers=[1], weights=[1])) and len(of_one) == 1
+
+
+def test_first_vectors_do_not_keep_those_of_whole_sentences(bert, texts, monkeypatch):
+    """A view of a token's vector would hold on to the states of its whole batch."""
+    stack = torch.stack
+    sizes = []
+
+    def measured(rows):
+        sizes.extend(row.untyped_storage().nbytes() for row in rows)
+        return stack(rows)
+
+    monkeypatch.setattr(torch, "stack", measured)
+    vectors = xl.sentence_vectors(bert, texts["en"], "en", layers=0, pooling="cls")[0]
+    assert max(sizes) <= vectors.nbytes
+
+
+# --- mapped word vectors
+
+
+@pytest.fixture(scope="module")
+def table():
+    return np.random.default_rng(0).normal(size=(60, 8)) ** 3
+
+
+def test_tables_of_all_kinds_are_mapped_alike(table):
+    reverse = np.ascontiguousarray(table[:, ::-1])
+    expected = xl.vecmap(table, reverse).first
+    for first, second in (
+        (table, table[:, ::-1]),
+        (pd.DataFrame(table), pd.DataFrame(reverse)),
+        (torch.from_numpy(table), reverse),
+    ):
+        assert torch.equal(xl.vecmap(first, second).first, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, "a"])
+def test_a_table_of_anything_but_numbers_is_refused(table, value):
+    damaged = pd.DataFrame(table).astype(object if value == "a" else float)
+    damaged.iloc[3, 3] = value
+    for first, second, name in ((damaged, table, "first"), (table, damaged, "second")):
+        with pytest.raises(xl.InputError, match=name):
+            xl.vecmap(first, second)
+    with pytest.raises(xl.InputError, match="first"):
+        xl.vecmap([["a", "b"], ["c", "d"]], table)
+
+
 # --- fine-tuning
 
 
@@ -236,6 +313,31 @@ def test_what_are_no_records_of_a_task_is_told_by_its_number(bert, wrong):
     with pytest.raises(xl.InputError, match="record 12 " if type(wrong) is list else "record"):
         wrong = right * 11 + wrong if type(wrong) is list else wrong
         xl.fine_tune("pos", bert, wrong, "en", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("task", "column", "entry"),
+    [
+        ("ner", "tags", 1),
+        ("pos", "tags", None),
+        ("pos", "tokens", 1),
+        ("parsing", "heads", "0"),
+        ("parsing", "relations", 1),
+    ],
+)
+def test_entries_of_another_kind_are_told_by_their_column(bert, task, column, entry):
+    right = {"tokens": ["fec"], "tags": ["O"], "heads": [0], "relations": ["root"]}
+    with pytest.raises(xl.InputError, match=f"{column} of record 12 "):
+        records = [right] * 11 + [right | {column: [entry]}]
+        xl.fine_tune(task, bert, records, "en", progress=False)
+
+
+def test_a_parse_is_read_by_the_names_of_its_parts(bert):
+    examples = xl.load_records("parsing", "micro/en", size=20)
+    config = xl.FineTuningConfig(epochs=1)
+    parser = xl.fine_tune("parsing", bert, examples, "en", config=config, progress=False)
+    (tree,) = parser.predict([{"tokens": ["fec", "hobvo"]}], "en")
+    assert len(tree.heads) == len(tree.relations) == 2
 
 
 def test_words_in_one_string_are_not_read_letter_by_letter(bert):

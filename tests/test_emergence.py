@@ -234,16 +234,49 @@ def test_a_model_of_ones_own(tiny):
         lambda bert, words: xl.plot_words({"a": bert}, words, theme="blue"),
         lambda bert, words: xl.plot_emergence({"a": bert}, words, theme="blue"),
         lambda bert, words: xl.plot_words({"a": bert}, ["fec"]),
+        lambda bert, words: xl.plot_words({"a": bert, "b": bert}, {"a": words}),
         lambda bert, words: xl.plot_words({"a": "no such folder"}, words),
         lambda bert, words: xl.word_trajectory("no such folder", words),
         lambda bert, words: xl.animate_emergence({"a": bert}, bert.folder / "no/a.gif", words),
         lambda bert, words: xl.plot_positions(str(bert.folder)),
     ],
-    ids=["theme", "theme of many", "dictionary", "model", "folder", "path", "title"],
+    ids=[
+        "theme",
+        "theme of many",
+        "dictionary",
+        "dictionary of one",
+        "model",
+        "folder",
+        "path",
+        "title",
+    ],
 )
 def test_what_cannot_be_drawn_is_one_error(tiny, wrong):
     with pytest.raises(InputError):
         wrong(*tiny)
+
+
+def test_positions_are_drawn_that_were_trained(tiny):
+    bert, _ = tiny
+    max_tokens = bert.config.max_tokens
+    assert len(bert.encoder.positions) == 2 * max_tokens
+    for positions, drawn in ((None, max_tokens), (5, 5), (max_tokens + 1, max_tokens + 1)):
+        figure = xl.plot_positions({"a": bert}, positions)
+        assert figure.axes[0].get_xlim() == (-0.5, drawn - 0.5)
+        plt.close(figure)
+
+
+def test_models_of_other_positions_say_how_they_are_drawn(tiny):
+    bert, _ = tiny
+    text = {"en": ["fec hobvo"], "fake": ["x y"]}
+    config = xl.PretrainingConfig(layers=1, hidden=16, epochs=1, vocab_size=96)
+    own = xl.pretrain(text, replace(config, lang_pos=True), progress=False)
+    short = xl.pretrain(text, replace(config, max_tokens=20), progress=False)
+    with pytest.raises(InputError, match="figure"):
+        xl.plot_positions({"a": bert, "b": own}, positions=12)
+    with pytest.raises(InputError, match="positions=20"):
+        xl.plot_positions({"a": bert, "b": short})
+    plt.close(xl.plot_positions({"a": bert, "b": short}, positions=20))
 
 
 def test_unknown_words_of_a_figure_are_warned_of(tiny):

@@ -1,12 +1,14 @@
 """What stands beside the numbers of a probe, and the vectors that a folder's own card is of."""
 
 import json
+import warnings
 
 import pytest
 import torch
 import transformers as hf
 from safetensors.torch import save_file
 
+import xlingual_nb as xl
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.probe import choose_pooling, encode_text, pooled_vectors, probe
 from xlingual_nb.measures.remarks import remarks, unknown_sentences, unknown_tokens
@@ -202,7 +204,7 @@ def test_of_what_rho_is_stands_beside_it(tmp_path):
         "cls pooling",
         "dense layer to 6",
         "'w30 w31 '",
-        "--pooling model",
+        "pooling model",
     ):
         assert word in line
     card = choose_pooling(encoder, "model")
@@ -210,6 +212,20 @@ def test_of_what_rho_is_stands_beside_it(tmp_path):
     assert "the folder's own sentence vectors: cls pooling" in line
     table = probe(encoder, ids, pooling=card)
     assert set(table.layer) == {3} and set(table.measure) == {"rho"}
+
+
+def test_layers_below_the_last_have_no_vector_of_the_folders_own(tmp_path):
+    folder, _ = sentence_transformer(tmp_path, dict(pooling_mode_cls_token=True))
+    pair = {"en": ["w5 w6", "w7"], "es": ["w8 w9", "w6"]}
+    for layers in ([0, 1], [0, 3], 0):
+        with pytest.raises(InputError, match="layers="):
+            xl.probe(folder, pair, layers=layers, pooling="model")
+        with pytest.raises(InputError, match="layers="):
+            xl.sentence_vectors(folder, pair["en"], "en", layers, "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert set(xl.probe(folder, pair, layers=[3], pooling="model").layer) == {3}
+    assert list(xl.sentence_vectors(folder, pair["en"], "en", 3, "model")) == [3]
 
 
 def test_a_newer_file_names_its_mode(tmp_path):
@@ -230,7 +246,7 @@ def test_modules_that_are_not_known_are_named(tmp_path, model):
     assert any("LSTM" in line for line in remarks(encoder, sides(encoder)))
     with pytest.raises(InputError, match="has no modules.json"):
         choose_pooling(model, "model")
-    with pytest.raises(InputError, match="--pooling median: choose mean, cls, model"):
+    with pytest.raises(InputError, match="pooling median: choose mean, cls, model"):
         choose_pooling(model, "median")
 
 

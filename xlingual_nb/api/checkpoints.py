@@ -591,7 +591,7 @@ def probe(
     dictionary : dict of list of str, optional
         Words: entry i means the same in every language.
     layers : iterable of int, optional
-        All by default; 0 are the embeddings.
+        All by default, with "model" the last one alone; 0 are the embeddings.
     pooling : {"mean", "cls", "model"}
         A sentence's vector: the mean of its tokens, the vector of the first special token, or, of a
         folder of sentence-transformers, what its `modules.json` says.

@@ -9,6 +9,7 @@ __all__ = ['check_same_languages', 'multilinguality', 'sentence_vectors', 'maske
 # %% ../../nbs/lib/9150_measures.ipynb #ebc9c590
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from xlingual_nb.api.checkpoints import (
     probe,
 )
 from .texts import as_sentences, as_texts, warn_of_few_pairs
-from ..errors import require
+from ..errors import InputError, require
 from ..measures import embeddings, perplexity
 from ..measures import mean_shift as shifts
 from ..measures import probe as probing
@@ -124,7 +125,7 @@ def sentence_vectors(
     layers : int or iterable of int, optional
         All by default; 0 are the embeddings.
     pooling : {"mean", "cls", "model"}
-        As of `probe`. The vector of "model" is of the last layer.
+        As of `probe`. The vector of "model" is of the last layer alone.
 
     Returns
     -------
@@ -143,11 +144,9 @@ def sentence_vectors(
     encoder = checkpoint.encoder
     pooled = probing.choose_pooling(encoder, pooling)
     sentences = as_sentences(sentences)
-    if pooling == "model":  # of sentence-transformers: with its prompt, from the last layer
+    layers = probing.pooled_layers(encoder, layers, pooled)
+    if pooling == "model":  # of sentence-transformers: with its prompt
         sentences = pooled.prepare(sentences)
-        layers = encoder.depth if layers is None else layers
-    layers = range(encoder.depth + 1) if layers is None else layers
-    layers = embeddings.check_layers(encoder, layers)
 
     ids = encode_all(checkpoint, {language: sentences}, "sentences")[language]
     with few_threads(encoder.width):
@@ -248,7 +247,7 @@ def word_retrieval(
     Raises
     ------
     InputError
-        If no pair of words occurs in the texts.
+        If no pair of words occurs in the texts, and for languages that the model lacks.
 
     Examples
     --------
@@ -266,6 +265,7 @@ def word_retrieval(
     pair = two_languages(texts, "texts")
     check_same_languages(texts, dictionary)
     checkpoint = as_checkpoint(checkpoint)
+    encode_all(checkpoint, texts)  # refuses languages that the model lacks; warns of cut sentences
     words = [dictionary[language] for language in pair]
     require(
         len(words[0]) == len(words[1]),
@@ -291,13 +291,15 @@ def word_retrieval(
     return table[columns].rename(columns={"p1": "p@1", "p5": "p@5", "p10": "p@10"})
 
 # %% ../../nbs/lib/9150_measures.ipynb #5d21c8b1
-def vector_table(vectors) -> torch.Tensor:
+def vector_table(vectors, name: str = "vectors") -> torch.Tensor:
     """The matrix of word vectors, a row a word.
 
     Parameters
     ----------
     vectors : array-like, Checkpoint, str or Path
         Vectors in memory, or word vectors of a file or of `train_word_vectors`.
+    name : str
+        Of the argument, for messages.
 
     Returns
     -------
@@ -307,10 +309,19 @@ def vector_table(vectors) -> torch.Tensor:
     Raises
     ------
     InputError
-        For a model that has no static word vectors.
+        For a model that has no static word vectors, and for what is no table of finite numbers.
     """
     if not isinstance(vectors, (Checkpoint, str, Path)):
-        return torch.as_tensor(vectors)
+        if not isinstance(vectors, torch.Tensor) and hasattr(vectors, "__array__"):
+            vectors = np.ascontiguousarray(vectors)  # of a DataFrame, or of a reversed view
+        try:
+            table = torch.as_tensor(vectors)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"{name} is no table of numbers: give a row a word") from None
+        require(
+            table.isfinite().all(), f"{name} holds NaN or infinity: leave out the rows that have it"
+        )
+        return table
     encoder = as_checkpoint(vectors).encoder
     require(
         encoder.model is None,
@@ -349,7 +360,7 @@ def vecmap(
     Raises
     ------
     InputError
-        If the widths differ or a table is empty.
+        If the widths differ, or a table is empty or holds anything but finite numbers.
 
     Examples
     --------
@@ -361,7 +372,7 @@ def vecmap(
     >>> int((nearest == torch.arange(200)).sum())
     200
     """
-    tables = vector_table(first), vector_table(second)
+    tables = vector_table(first, "first"), vector_table(second, "second")
     return mapping.vecmap(*tables, settings or mapping.SelfLearning(), progress)
 
 # %% ../../nbs/lib/9150_measures.ipynb #46885251
@@ -517,7 +528,7 @@ class MeanShift:
         self,
         texts: Mapping[str, Iterable[str]],
         layers: Iterable[int] | int | None = None,
-        weights: Iterable[float] = (0.0, 0.5, 1.0, 2.0),
+        weights: Iterable[float] | float = (0.0, 0.5, 1.0, 2.0),
     ) -> pd.DataFrame:
         """How many tokens the shift turns into the target language (convert rate and BLEU-1).
 
@@ -528,7 +539,7 @@ class MeanShift:
             says the same.
         layers : int or iterable of int, optional
             All by default.
-        weights : iterable of float
+        weights : float or iterable of float
             Factors of the shift: 0 for none, 1 for the difference of the means.
 
         Returns
@@ -544,6 +555,7 @@ class MeanShift:
         references = self.checkpoint.encode(texts[self.target], self.target)
         source_tokens = self.tokens[self.source]
         target_tokens = self.tokens[self.target]
+        weights = [weights] if isinstance(weights, Real) else weights
         layers = self.vectors if layers is None else layers
         layers = embeddings.check_layers(self.checkpoint.encoder, layers)
 
@@ -594,12 +606,13 @@ def mean_shift(
         require(language in texts, f"no text of {language!r} in texts: give some")
     checkpoint = as_checkpoint(checkpoint)
     encoder = checkpoint.encoder
+    encoded = encode_all(checkpoint, {name: texts[name] for name in (source, target)})
 
     means = {}  # {language: {layer: (width,)}}
     tokens = {}  # {language: ids of the tokens that occur in its text}
     for language in (source, target):
         with few_threads(encoder.width):
             means[language] = shifts.language_means(encoder, texts[language], language)
-        tokens[language] = np.unique(checkpoint.encode(texts[language], language).ids)
+        tokens[language] = np.unique(encoded[language].ids)
     vectors = shifts.mean_difference_shift(means[source], means[target])
     return MeanShift(checkpoint, source, target, vectors, means, tokens)

@@ -192,6 +192,11 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
 def ambiguities(paper: str | None = None) -> pd.DataFrame:
     """Where a paper is silent, or says one thing and its released code does another.
 
+    Parameters
+    ----------
+    paper : {"K", "W", "D", "L1", "L2"}, optional
+        All of them by default.
+
     Returns
     -------
     DataFrame
@@ -211,6 +216,11 @@ def ambiguities(paper: str | None = None) -> pd.DataFrame:
 # %% ../../nbs/lib/9120_papers.ipynb #2732b5de
 def tables(scale: str = "laptop") -> pd.DataFrame:
     """The tables and figures whose numbers are printed, or were re-run in the reference study.
+
+    Parameters
+    ----------
+    scale : {"laptop", "paper"}
+        Whose results count as `reference`.
 
     Returns
     -------

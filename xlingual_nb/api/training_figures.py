@@ -128,6 +128,11 @@ def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
     is_by_title = dictionary and all(isinstance(entry, Mapping) for entry in dictionary.values())
     if not is_by_title:
         dictionaries = dict.fromkeys(models, dictionary)
+    missing = [title for title in models if title not in dictionaries]
+    require(
+        not missing,
+        f"dictionary has no words for {', '.join(missing)}: give each model's, or one for all",
+    )
 
     trajectories = []
     for title, checkpoints in models.items():
@@ -280,7 +285,8 @@ def plot_positions(
     models : dict
         From a title to a model with learned positions, as BERT and RoBERTa have.
     positions : int, optional
-        The first so many of each language; all by default.
+        The first so many of each language; by default those that the model was trained with, or
+        all where its folder does not say.
 
     Returns
     -------
@@ -291,7 +297,7 @@ def plot_positions(
     ------
     InputError
         If a model has no learned positions, or one has other languages or fewer positions than
-        another.
+        another; models whose languages share positions have a figure of their own.
 
     Examples
     --------
@@ -315,7 +321,9 @@ def plot_positions(
         are_own = len(set(offsets.values())) > 1
         starts = sorted(set(offsets.values())) if are_own else [0]
         n_positions = min(np.diff([*starts, len(similarity)]))
-        length = positions or int(n_positions)
+        # a model may have rows for longer inputs than those of its training, which are random
+        settings = getattr(encoder.model.config, "xlingual", None) or {}
+        length = positions or min(int(n_positions), settings.get("max_tokens", n_positions))
         require(
             length <= n_positions,
             f"positions={positions}: {title} has {n_positions} a language, name fewer",
@@ -327,9 +335,15 @@ def plot_positions(
         languages = tuple(sorted(offsets, key=offsets.get)) if are_own else ()
         shapes[title] = (length, languages)
 
+    kinds = {title: languages for title, (_, languages) in shapes.items()}
     require(
-        len(set(shapes.values())) == 1,
-        f"models of {shapes}: give models of the same positions and languages, or positions=",
+        len(set(kinds.values())) == 1,
+        f"languages that have positions of their own are not the same, {kinds}: draw a figure of each kind",
+    )
+    lengths = {title: length for title, (length, _) in shapes.items()}
+    require(
+        len(set(lengths.values())) == 1,
+        f"models of {lengths} positions: give positions={min(lengths.values())}",
     )
     length, languages = next(iter(shapes.values()))
     return figures.similarity_maps({"": maps}, length, languages)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'PROBE_COLUMNS', 'WITHOUT_DIRECTION', 'encode_text', 'probe_budget', 'framed_states', 'pooled_vectors',
-           'choose_pooling', 'is_microworld_encoder', 'probe_texts', 'directed_precision', 'check_parallel', 'mu_rows',
-           'probe', 'probe_table', 'probe_rows', 'comparison_rows', 'by_layer']
+           'choose_pooling', 'pooled_layers', 'is_microworld_encoder', 'probe_texts', 'directed_precision',
+           'check_parallel', 'mu_rows', 'probe', 'probe_table', 'probe_rows', 'comparison_rows', 'by_layer']
 
 # %% ../../nbs/lib/5070_probe.ipynb #a96c5577
 import math
@@ -164,7 +164,7 @@ def pooled_vectors(
     """
     if pooling == "mean":
         return sentence_vectors(encoder, sentences, view, layers, probe_budget(encoder))
-    require(encoder.model is not None, f"{encoder.path} holds static vectors: use --pooling mean")
+    require(encoder.model is not None, f"{encoder.path} holds static vectors: choose pooling mean")
 
     # a sentence-transformer may leave its prompt out of the pooling, and cut texts
     is_sentence_transformer = isinstance(pooling, SentenceTransformer)
@@ -183,7 +183,8 @@ def pooled_vectors(
             pooled = pooling.vectors(states[-1], is_token, n_prompt)  # (batch, D)
             rows = dict.fromkeys(layers, pooled)
         else:
-            rows = {layer: states[layer][:, 0] for layer in layers}  # [CLS], (batch, H)
+            # [CLS], (batch, H); copied, as a view would keep the states of all tokens in memory
+            rows = {layer: states[layer][:, 0].clone() for layer in layers}
         for layer in layers:
             for number, row in zip(numbers, rows[layer]):
                 vectors[layer][number] = row
@@ -212,12 +213,12 @@ def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
         For another name, for "cls" where no special token stands before a sentence, and for
         "model" where the folder has no `modules.json`.
     """
-    require(name in POOLINGS, f"--pooling {name}: choose {', '.join(POOLINGS)}")
+    require(name in POOLINGS, f"pooling {name}: choose {', '.join(POOLINGS)}")
     if name == "cls" and encoder.model is not None:
         require(
             encoder.prefix,
             f"{encoder.path}: the tokenizer puts no special token before a sentence, so its first state "
-            "is of a word: use --pooling mean",
+            "is of a word: choose pooling mean",
         )
 
     if name != "model":
@@ -228,9 +229,42 @@ def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
     if card is None:
         raise InputError(
             f"{encoder.path} has no modules.json, in which sentence-transformers says how it makes "
-            "a sentence's vector: use --pooling mean or cls"
+            "a sentence's vector: choose pooling mean or cls"
         )
     return card
+
+
+def pooled_layers(
+    encoder: Encoder, layers: Iterable[int] | int | None, pooling: str | SentenceTransformer
+) -> tuple[int, ...]:
+    """The layers whose sentence vectors are wanted, checked against the pooling.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    layers : int or iterable of int, optional
+        By default all, or of a sentence-transformer the last one.
+    pooling : {"mean", "cls"} or SentenceTransformer
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    InputError
+        For layers that the encoder lacks, and for others than the last one of a
+        sentence-transformer, which has no other sentence vector.
+    """
+    is_sentence_transformer = isinstance(pooling, SentenceTransformer)
+    if layers is None:
+        layers = encoder.depth if is_sentence_transformer else range(encoder.depth + 1)
+    layers = check_layers(encoder, layers)
+    require(
+        not is_sentence_transformer or set(layers) == {encoder.depth},
+        f"layers={list(layers)}: pooling model is of the last layer: name {encoder.depth}, or none",
+    )
+    return layers
 
 # %% ../../nbs/lib/5070_probe.ipynb #a8e24b90
 def is_microworld_encoder(path) -> bool:
@@ -491,12 +525,8 @@ def probe_rows(
         As `{"measure": "rho", "source": "en", "target": "de", "layer": 8, "value": 0.9, "n": 100}`;
         what a measure does not have, such as a layer, is left out.
     """
-    is_sentence_transformer = isinstance(pooling, SentenceTransformer)
-    if layers is None:
-        layers = (encoder.depth,) if is_sentence_transformer else range(encoder.depth + 1)
-    layers = check_layers(encoder, layers)
-
-    has_perplexity = encoder.head and not is_sentence_transformer
+    layers = pooled_layers(encoder, layers, pooling)
+    has_perplexity = encoder.head and not isinstance(pooling, SentenceTransformer)
     with onednn_linear_layers(encoder.model):  # faster on a CPU
         rows = comparison_rows(encoder, parallel, dictionary, layers, pooling)
         for language, sentences in (parallel if has_perplexity else {}).items():

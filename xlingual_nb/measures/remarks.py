@@ -403,7 +403,7 @@ def pooling_remark(encoder: Encoder, pooling: str) -> str:
         return ""
     return (
         f"rho is of {pooling} pooling at each layer; the model's card is of another vector "
-        f"({card}): --pooling model"
+        f"({card}): choose pooling model for it"
     )
 
 

@@ -243,7 +243,7 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
     require(
         not foreign and "Pooling" in kinds.values(),
         f"{folder}/modules.json lists {', '.join(kinds.values())}: of these {', '.join(MODULES)} "
-        "are known, and one is Pooling; use --pooling mean or cls",
+        "are known, and one is Pooling; choose pooling mean or cls",
     )
 
     pooling = next(path for path, kind in kinds.items() if kind == "Pooling")
