@@ -189,6 +189,13 @@ def test_the_first_words_of_a_vocabulary_are_subwords_and_unknown_text_is_none()
     assert table.types[0] == pytest.approx(1 / 3) and table.tokens[0] == 1 / 2
 
 
+def test_unknown_text_of_a_unigram_model_is_no_shared_subword():
+    scores = [(word, -1.0) for word in ("a", "b", "c", "d", "e", "unknown")]
+    tokenizer = Tokenizer(models.Unigram(scores, unk_id=5))
+    assert xl.subword_overlap({"en": ["aax"], "es": ["bby"]}, tokenizer).tokens[0] == 0
+    assert xl.subword_overlap({"en": ["aax"], "es": ["aby"]}, tokenizer).tokens[0] == 3 / 4
+
+
 def test_a_vector_file_has_no_special_tokens_among_its_first_words(tmp_path):
     words = [",", "de", "la", "el", "en", "un"]
     rows = [f"{word} {i} 1" for i, word in enumerate(words)]

@@ -7,13 +7,14 @@ __all__ = ['check_tokenizer', 'check_special_tokens', 'without_limits', 'warn_of
            'subword_overlap']
 
 # %% ../../nbs/lib/9110_tokenizers.ipynb #a7110003
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 from itertools import chain, combinations
 
 import numpy as np
 import pandas as pd
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from .texts import as_sentences, as_texts
 from ..errors import require
@@ -150,10 +151,11 @@ def ids_without_text(tokenizer) -> list[int]:
     ids = set(getattr(tokenizer, "all_special_ids", ()))
     ids |= {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
 
-    # a vocabulary may have [UNK] among its words, and Unigram names it by its id
+    # a vocabulary may have [UNK] among its words
     unknown = getattr(backend.model, "unk_token", None)
-    named = [backend.token_to_id(token) for token in (*SPECIALS, unknown) if token]
-    ids |= {*named, getattr(backend.model, "unk_id", None)}
+    ids |= {backend.token_to_id(token) for token in (*SPECIALS, unknown) if token}
+    if isinstance(backend.model, models.Unigram):  # which tells the id in its file alone
+        ids.add(json.loads(backend.to_str())["model"]["unk_id"])
     return sorted(ids - {None})
 
 
