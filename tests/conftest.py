@@ -177,3 +177,18 @@ def doubles(monkeypatch):
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(usual)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window: the system's, or the one that `playwright install` brings."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    names = "chromium", "chromium-browser", "google-chrome"
+    with playwright.sync_playwright() as started:
+        paths = [*map(shutil.which, names), started.chromium.executable_path]
+        path = next((path for path in paths if path and Path(path).is_file()), None)
+        if path is None:
+            pytest.skip("no Chromium on this machine")
+        chromium = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

@@ -397,3 +397,10 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
 def test_a_folder_without_a_checkpoint_is_told_in_one_line(tmp_path):
     with pytest.raises(InputError, match="holds no checkpoint .no config.json.: name a folder"):
         ExternalCheckpointSpec(str(tmp_path)).source_digests()
+
+
+@pytest.mark.parametrize("reading", liu2020_common.READINGS)
+def test_rows_of_the_second_paper_are_the_same_by_every_reading(reading):
+    cells = data_size.list_table_entries("smoke", reading=reading)
+    rows = {c.row for c in cells if c.table == "joint"}
+    assert "en-xx | BERT large | mean" in rows and not any("equal" in row for row in rows)

@@ -53,14 +53,6 @@ def test_one_pair_by_loops(seed, m, n):
     )
 
 
-def test_one_pair_by_simalign():
-    aligner = pytest.importorskip("simalign.simalign").SentenceAligner
-    for seed in range(20):
-        E, F = vectors(seed, 7, 5), vectors(seed + 100, 9, 5)
-        forward, backward = aligner.get_alignment_matrix(aligner.get_similarity(E, F))
-        assert align_one(E, F).tolist() == np.argwhere(forward * backward > 0).tolist()
-
-
 @settings(deadline=None, max_examples=25)
 @given(
     seeds,

@@ -641,6 +641,16 @@ def test_a_file_that_is_not_there(tmp_path):
             r"nli\.test \(fi\): .*nli/test.fi.tsv line \d+: label 'neutraali' is not known: write",
         ),
         (
+            "nli/test.fi.tsv",
+            lambda text: "".join(text.splitlines(keepends=True)[:12]),
+            r"nli\.test \(fi\) and .*nli\.test \(en\) are not parallel",
+        ),
+        (
+            "nli/test.fi.tsv",
+            lambda text: "".join(reversed(text.splitlines(keepends=True))),
+            r"nli\.test \(fi\) and .*nli\.test \(en\) are not parallel",
+        ),
+        (
             "ner/test.fi.conll",
             lambda text: "Oulu\tI-LOC\n",
             r"ner\.test \(fi\): .*ner/test.fi.conll line 1: tag I-LOC "

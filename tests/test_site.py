@@ -40,7 +40,6 @@ from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -584,18 +583,6 @@ KINDS = (
     "py-modindex.html",
     "missing.html",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium without a window."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def new_window(browser):

@@ -20,6 +20,7 @@ from xlingual_nb.experiments.wu2019_common import (
     labelled_task_records,
     supervised_languages,
 )
+from xlingual_nb.experiments.word_order import word_order_distances
 from xlingual_nb.experiments.zero_shot import TASKS, grid, list_table_entries, zero_shot_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -484,3 +485,9 @@ def test_real_text_at_smoke(tmp_path):
         "zh",
         "hi",
     }
+
+
+def test_the_mean_word_order_distance_is_over_the_languages_of_the_scores():
+    known = word_order_distances(("en", "es"))
+    assert known["mean -en"] == known["es"] > 0 and known["mean"] == known["es"] / 2
+    assert set(word_order_distances(("en", "es", "fi"))) == {"en", "es"}

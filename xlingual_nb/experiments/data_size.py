@@ -309,7 +309,9 @@ def joint_table_entries(table_entries: list[TableEntry]) -> list[TableEntry]:
         is_most_text = "large" in entry.row
         if is_figure1 and is_mean and (is_most_text or is_baseline):
             # the second paper has one reading of what more text means, and does not name it
-            row = entry.row.replace(", equal steps", "").replace(", equal epochs", "")
+            row = entry.row
+            for reading in READINGS:
+                row = row.replace(f", equal {reading}", "")
             joint.append(replace(entry, paper="liu2020b", table="joint", row=row))
     return joint
 

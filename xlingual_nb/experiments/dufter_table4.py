@@ -129,7 +129,7 @@ def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
         Pretraining run of the model.
     """
 
-    # sentences of the NER data carry parts of speech as well
+    # as many sentences as the NER data have, labelled with parts of speech
     def pos_split(language, part):
         split = labelled_split(sizes, spec, "ner", language, part)
         return replace(split, records=replace(split.records, task="pos"))

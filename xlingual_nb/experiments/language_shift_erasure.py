@@ -314,7 +314,8 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     """Scores of a task once language identity is erased from a model's vectors one way: a row.
 
     Of our table `taken_out`. Columns are the score in English and on average over targets, and the
-    accuracy of language identification from the vectors that the task reads.
+    accuracy of language identification from the vectors that the task reads (at most
+    `concept_erasure.MAX_LANGUAGE_VECTORS`: of NLI those of premises, which come first).
 
     Parameters
     ----------

@@ -34,7 +34,8 @@ def word_order_distance(language: str) -> float:
 
 
 def word_order_distances(languages) -> dict[str, float]:
-    """Word order distance of each language that the microworld has a preset of, and their means.
+    """Word order distance of each language that the microworld has a preset of, and, if it has one of
+    each, their means.
 
     Parameters
     ----------
@@ -47,6 +48,8 @@ def word_order_distances(languages) -> dict[str, float]:
         By language or mean, such as `{"en": 0.0, "de": 0.25, "mean": 0.125}`.
     """
     distances = {l: word_order_distance(l) for l in languages if l in PRESETS}
+    if len(distances) < len(set(languages)):  # scores' means are over all languages
+        return distances
     means = {}
     for name, members in mean_groups(distances).items():
         means[name] = sum(distances[l] for l in members) / len(members)

@@ -244,7 +244,7 @@ def task_records(
     part : str
     size : int
         Number of records; sentences for `topics` (about eight a document), sentences of each
-        language for `langid`, all different.
+        language for `langid`.
     vocabulary, seed : int
     **parameters
         As in `corpus`; for `nli` also `level`, one of `nli_edits.LEVELS`, and `unrelated`.
@@ -265,7 +265,7 @@ def task_records(
     if name == "langid":
         corpora = []
         for i, typology in enumerate(map(preset, language)):
-            # a seed for each language, so that no sentence of one is a translation of another's
+            # a seed for each language: what says the same in two of them does so by chance
             own_seed = f"langid {seed} {i}"
             corpora.append(
                 annotated_corpus(typology, part, size, vocabulary, own_seed, **parameters)

@@ -49,7 +49,8 @@ def read_languages(path) -> list[dict]:
 
 
 def micro_languages(languages: str, part: str, size: int, **dials) -> list[dict]:
-    """Labelled sentences in artificial languages of the microworld, no two with the same meaning.
+    """Labelled sentences in artificial languages of the microworld, drawn for each language apart; few
+    say the same in two languages, or stand there twice.
 
     Parameters
     ----------
