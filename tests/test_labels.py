@@ -41,6 +41,13 @@ def test_every_corpus_has_a_name(results):
     assert set(results.corpus) <= set(labels.CORPORA)
 
 
+def test_languages_and_corpora_of_users_have_their_own_names():
+    assert labels.row_name("majority | en | fi") == "majority, English → fi"
+    assert labels.row_name("majority | en | mean -en").endswith("mean without English")
+    assert labels.corpus_parameters("finnish") == {"corpus": "finnish", "own": "FILE"}
+    assert labels.corpus_parameters("micro-tr-fr") == {"corpus": "micro-tr-fr"}
+
+
 def test_what_is_not_a_key_stays():
     for text in ("a row of mine", "Ünïcode", "1 %", "p", "0.5"):
         assert labels.row_name(text) == labels.column_name(text) == text

@@ -33,5 +33,7 @@ def test_a_row_has_its_mean_its_models_and_the_published_value(clone, capsys):
 def test_what_is_not_there_is_named(clone):
     with pytest.raises(InputError, match="xlingual run 07 --scale gpu"):
         terminal.print_results("07_laboratory", "gpu", "table1", "µ")
+    with pytest.raises(InputError, match="its tables are table1"):
+        terminal.print_results("07_laboratory", "laptop", "table2", "µ")
     with pytest.raises(InputError, match="no column 'mu'"):
         terminal.print_results("07_laboratory", "laptop", "table1", "mu")

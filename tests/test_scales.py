@@ -402,6 +402,8 @@ def test_a_file_may_be_written_from_anywhere(finnish, monkeypatch, tmp_path):
     here = bilingual_config("smoke", user_config="fi.toml")
     monkeypatch.chdir(tmp_path)
     assert bilingual_config("smoke", user_config=finnish / "fi.toml") == here
+    up_and_down = finnish / "texts" / ".." / "fi.toml"
+    assert bilingual_config("smoke", user_config=up_and_down) == here
 
 
 def test_languages_kept_in_different_places(finnish, tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
+import pandas as pd
 import pytest
 
 from xlingual_nb import microworld
@@ -26,6 +27,7 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import source_digests
 from xlingual_nb.runs.store import Store
+from xlingual_nb.papers.published import OURS
 from xlingual_nb.tasks.zero_shot_classification import micro_documents
 from xlingual_nb.tasks.zero_shot_parsing import micro_trees
 from xlingual_nb.tasks.zero_shot_tagging import NAME_READING, NameRecords
@@ -432,6 +434,12 @@ def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
         "pos",
         "parsing",
     }
+    # W's own Finnish is another one, and its claims are on other languages
+    frozen = layers.list_table_entries("smoke", "finnish", own=str(folder / "fi.toml"))
+    assert {c.paper for c in (*found, *frozen)} == {OURS}
+    tidy = pd.DataFrame([(c.paper, c.table, c.row, c.column, 1.0) for c in found])
+    tidy.columns = ["paper", "table", "row", "column", "value"]
+    assert set(zero_shot.paper_layout(tidy, "table6").whose) == {"ours"}
     for spec in unique_runs(found):
         source_digests(spec)
 

@@ -1,6 +1,7 @@
 """The rules of the verdicts, on made-up runs whose answer is known."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,11 @@ from xlingual_nb.papers.published import Claim, Comparison
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import preconditions, tables, verdicts as V
 from xlingual_nb.report.claim_tests import ClaimTest
+from xlingual_nb.report.study_verdicts import notebook_claims, study_verdicts
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import contrast, holm
+
+ROOT = Path(__file__).resolve().parents[1]
 
 FLOOR = ("18 untrained", "19 untrained;lang-pos")
 
@@ -1021,3 +1025,16 @@ def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_sca
             )
             assert row.of_tested == pytest.approx(len(done) / len(ran))
     assert len(V.decided_counts(frame, "laptop")) == 10
+
+
+def test_claims_on_another_language_say_that_they_are_not_judged(tmp_path):
+    seeds = pd.read_csv(ROOT / "results/laptop/07_laboratory/seeds.csv")
+    folder = tmp_path / "laptop/07_laboratory"
+    folder.mkdir(parents=True)
+    mine = seeds[seeds.corpus == "micro"].assign(corpus="mine", paper="ours")
+    mine.to_csv(folder / "seeds.csv", index=False)
+    asked = notebook_claims("07_laboratory", ["dufter2020"])
+    judged = study_verdicts(folder.parent, "07_laboratory", *asked)
+    assert set(judged.verdict) == {"not tested"}
+    notes = judged.set_index("claim").note
+    assert "no claim is judged" in notes["D-original"] and not notes.str.contains("not run").any()

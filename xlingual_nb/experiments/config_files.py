@@ -9,6 +9,7 @@ __all__ = ['TYPE_NAMES', 'PARAMETER_ORDER', 'unknown_key_error', 'require_table'
            'load_sections', 'list_corpora', 'has_data_file', 'choose_corpus']
 
 # %% ../../nbs/lib/7010_config_files.ipynb #70150003
+import os
 import tomllib
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
@@ -358,9 +359,10 @@ def load_user_config(user_config) -> tuple[dict, str, Path]:
     if isinstance(user_config, dict):
         return user_config, "sizes", Path()
 
-    path = Path(user_config).expanduser()
+    # without `..`: a file has one name, and its runs one id, however its path is given
+    path = Path(os.path.normpath(Path(user_config).expanduser().absolute()))
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.absolute().parent
+        return tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.parent
     except OSError as error:
         problem = f"cannot be read ({error.strerror}): name a TOML file"
     except ValueError as error:
@@ -387,7 +389,7 @@ def resolve_file_paths(value, folder: Path):
         return {k: resolve_file_paths(v, folder) for k, v in value.items()}
     if not (isinstance(value, str) and value.startswith("file:")):
         return value
-    return f"file:{folder / Path(value.removeprefix('file:')).expanduser()}"
+    return f"file:{os.path.normpath(folder / Path(value.removeprefix('file:')).expanduser())}"
 
 # %% ../../nbs/lib/7010_config_files.ipynb #d46c0ed4
 def sections_as_written(table: dict, name: str, base_sections: dict) -> dict:

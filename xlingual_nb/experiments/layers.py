@@ -29,6 +29,7 @@ from xlingual_nb.experiments.wu2019_common import (
     evaluation_languages,
     joint_run_metrics,
     load_labels,
+    under_paper,
     zero_shot_baseline_label,
     zero_shot_label,
 )
@@ -417,7 +418,8 @@ def list_table_entries(
             table_entries += freezing_entries(sizes, TABLES[table], seed)
         if "figure2" in figures:
             table_entries += langid_entries(sizes, seed)
-    return select_claim_entries(table_entries, claim, default_seeds=sizes.seeds)
+    selected = select_claim_entries(table_entries, claim, default_seeds=sizes.seeds)
+    return under_paper(selected, sizes)
 
 
 def grid(

@@ -29,6 +29,7 @@ from xlingual_nb.experiments.wu2019_common import (
     figure3_entries,
     is_single_world,
     supervised_languages,
+    under_paper,
 )
 from .liu2020_common import SOURCE
 from xlingual_nb.experiments.zero_shot_runs import (
@@ -439,7 +440,7 @@ def list_table_entries(
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
             table_entries += task_entries(sizes, TABLES[table], seed)
-    return table_entries
+    return under_paper(table_entries, sizes)
 
 
 def grid(
@@ -517,9 +518,10 @@ def paper_layout(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     """
     our_rows = split_row_labels(tidy[tidy.table == table])
     published_rows = split_row_labels(published(PAPER, table))
-    # of the paper's rows those whose setting and target we have as well
-    is_ours_too = published_rows.setting.isin(our_rows.setting) & published_rows.target.isin(
-        our_rows.target
+    # of the paper's rows those whose setting and target we have as well, for its languages
+    compared = our_rows[our_rows.paper == PAPER]
+    is_ours_too = published_rows.setting.isin(compared.setting) & published_rows.target.isin(
+        compared.target
     )
     rows = pd.concat(
         [our_rows.assign(whose="ours"), published_rows[is_ours_too].assign(whose="printed")]

@@ -4,14 +4,17 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'LANGUAGES', 'NO_RESULT', 'ANY_LANGUAGE', 'MEAN', 'PRETRAINED', 'ROW_PATTERNS', 'DIALS',
-           'TARGET_CONDITIONS', 'COLUMN_PATTERNS', 'PERCENT_COLUMNS', 'DISPLAY_NAMES', 'corpus_parameters',
-           'corpus_name', 'language_name', 'matched_language_name', 'mean_name', 'term_name', 'fine_tuning_language',
-           'pair_mean_name', 'pair_row_name', 'transfer_names', 'row_name', 'column_name', 'axis_name', 'source_name',
-           'with_display_names']
+           'TARGET_CONDITIONS', 'COLUMN_PATTERNS', 'PERCENT_COLUMNS', 'DISPLAY_NAMES', 'shipped_corpora',
+           'corpus_parameters', 'corpus_name', 'language_name', 'matched_language_name', 'mean_name', 'term_name',
+           'fine_tuning_language', 'pair_mean_name', 'pair_row_name', 'transfer_names', 'row_name', 'column_name',
+           'axis_name', 'source_name', 'with_display_names']
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab02
 import re
 from functools import cache
+
+from ..experiments.config import SCALES, STUDIES
+from ..experiments.config_files import list_corpora
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab04
 CORPORA = {
@@ -62,6 +65,13 @@ MEAN = "mean"
 PRETRAINED = "natural-"
 
 
+@cache
+def shipped_corpora() -> frozenset[str]:
+    """Names of the corpora that some study has at some scale, without those of users."""
+    pairs = [(study, scale) for study in STUDIES for scale in SCALES]
+    return frozenset(name for study, scale in pairs for name in list_corpora(study, scale))
+
+
 def corpus_parameters(corpus: str) -> dict[str, str]:
     """Parameters of a notebook that give the results on a corpus.
 
@@ -74,10 +84,13 @@ def corpus_parameters(corpus: str) -> dict[str, str]:
     -------
     dict[str, str]
         {"corpus": "bible"} for `bible`; for `natural-ENCODER`, results of an external encoder on
-        natural text, {"corpus": "natural", "checkpoint": "ENCODER"}.
+        natural text, {"corpus": "natural", "checkpoint": "ENCODER"}; for a corpus of a user's file of
+        sizes {"corpus": "finnish", "own": "FILE"}.
     """
     if not corpus.startswith(PRETRAINED):
-        return {"corpus": corpus}
+        # results on other languages than a corpus has by default stand under `micro-tr-fr`
+        is_ours = any(f"{corpus}-".startswith(f"{name}-") for name in shipped_corpora())
+        return {"corpus": corpus} | ({} if is_ours else {"own": "FILE"})
     return {"corpus": PRETRAINED.removesuffix("-"), "checkpoint": corpus.removeprefix(PRETRAINED)}
 
 
@@ -275,7 +288,7 @@ def transfer_names(source: str, target: str) -> list[str]:
     list[str]
         ["English → Spanish"], ["English → others", "mean without English"].
     """
-    if target in LANGUAGES:
+    if not target.startswith(MEAN):  # a language, perhaps one that is not ours
         return [f"{language_name(source)} → {language_name(target)}"]
     if source == ANY_LANGUAGE:  # all of these are tested in English
         return ["others → English", mean_name(target)]

@@ -152,7 +152,7 @@ def values_provenance(
     facts = {"runs": runs, "data": index.data(known_runs), "again": commands}
     n_unknown = len(runs) - len(known_runs)
     if n_unknown:
-        facts["not found"] = f"{n_unknown} of these runs: name their store with --store"
+        facts["not found"] = f"{n_unknown} of these runs: name their store, and their data"
     return facts
 
 

@@ -514,6 +514,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
     both = tested.merge(reference_verdicts, how="left", on=keys)
     if both.empty:
         return ""
+    n_compared = both.reference_verdict.notna().sum()  # the reference lacks a user's own corpora
     both = both.fillna({"reference_verdict": verdicts.NOT_TESTED})
     both = both.assign(is_same=both.verdict == both.reference_verdict)
     both = both.sort_values("is_same", kind="stable")  # those that differ (False) first
@@ -527,7 +528,7 @@ def verdict_comparison(study: Study, reference: Study) -> str:
         rows.append([claim, corpus, user_verdict, verdict_html(row.reference_verdict)])
 
     n_same = int(both.is_same.sum())
-    caption = f"Your verdicts: {n_same} of {len(both)} are those of the reference results"
+    caption = f"Your verdicts: {n_same} of {n_compared} are those of the reference results"
     return html_table(["claim", "corpus", "yours", "reference"], rows, caption)
 
 

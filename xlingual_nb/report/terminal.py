@@ -244,8 +244,11 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
 
     path = repository() / YOURS / "results" / scale / notebook / f"{table}.csv"
     if not path.is_file():
-        number = notebook.partition("_")[0]
-        raise InputError(f"{path} is not there: xlingual run {number} --scale {scale}")
+        there = ", ".join(other.stem for other in sorted(path.parent.glob("*.csv")))
+        mend = (
+            f"its tables are {there}" if there else f"xlingual run {notebook[:2]} --scale {scale}"
+        )
+        raise InputError(f"{path} is not there: {mend}")
 
     # the file is long: a line per number, with the name of its measure in `column`
     table_lines = tables.read(path)
