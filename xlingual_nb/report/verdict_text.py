@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..papers import published
 from ..papers.published import Claim
+from .labels import axis_name
 
 # %% ../../nbs/lib/8050_verdict_text.ipynb #80502021
 MINUS = "−"
@@ -45,8 +46,10 @@ def effect_unit(claim: Claim, judged: pd.DataFrame) -> str:
     if compare in ("ratio", "correlation"):
         return compare
     # Nothing says which scores a difference is of, but of scores from 0 to 1 none exceeds 1. Ends
-    # of intervals do not count: of few models they lie far out.
-    largest = judged[["effect", "published", "margin"]].abs().max().max()
+    # of intervals, which of few models lie far out, count for tasks alone: most are in percent.
+    of_a_task = axis_name(claim.tests[0].column).endswith("%")
+    columns = ["effect", "published", "margin", *(("low", "high") if of_a_task else ())]
+    largest = judged[columns].abs().max().max()
     return "points" if largest > 1 else "score"
 
 
