@@ -119,7 +119,9 @@ def test_an_entry_whose_sizes_have_changed_is_not_finished(tmp_path):
     assert len(entry.output.name) < 80  # the file of sizes by its name, not by its whole path
     entry.output.parent.mkdir(parents=True)
     entry.output.write_text('{"cells": [], "metadata": {}}')
-    notebooks.write_facts(entry.output, batches.facts_of(entry))
+    values = notebooks.values_of(entry.source, entry.parameters)
+    facts = notebooks.facts_of(entry.source, entry.parameters, values)
+    notebooks.write_facts(entry.output, facts)
     assert batches.is_finished(entry)
     told(2.5)
     assert not batches.is_finished(entry)

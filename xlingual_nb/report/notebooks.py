@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_STARTS', 'experiments', 'resolve', 'heading', 'experiments_with_grid', 'NotebookError', 'specs_of', 'runs_digest',
-           'values_of', 'grid_of', 'runnable', 'announcing_engine', 'without_grammars', 'is_failed_start', 'execute',
-           'notebook_failure', 'check_injected', 'write_facts', 'run_notebook', 'half_written']
+           'facts_of', 'values_of', 'grid_of', 'runnable', 'announcing_engine', 'without_grammars', 'is_failed_start',
+           'execute', 'notebook_failure', 'check_injected', 'write_facts', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e8fab297
 import difflib
@@ -186,6 +186,23 @@ def runs_digest(path: Path, values: dict) -> str:
         return ""
     ids = sorted({run_id(spec) for spec in specs_of(path, values)})
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+def facts_of(path: Path, given_values: dict, values: dict) -> dict:
+    """Provenance of an execution of a notebook (`execution_facts`), with the digest of its runs.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    given_values : dict
+        The parameters that are given, by name.
+    values : dict
+        All its parameters, by name (`values_of`).
+    """
+    return execution_facts(path.stem, given_values, path) | {
+        "runs_sha256": runs_digest(path, values)
+    }
 
 
 def values_of(path: Path, settings: dict) -> dict:
@@ -536,8 +553,7 @@ def run_notebook(
 
     # digests of notebook, code and inputs before it runs: each may be edited meanwhile
     given_values = {parameter: values[parameter] for parameter in settings}
-    facts = execution_facts(source.stem, given_values, source)
-    facts["runs_sha256"] = runs_digest(source, values)
+    facts = facts_of(source, given_values, values)
     try:
         with free_space(folder), same_data():
             execute(source, partial, given_values, cwd, say)
