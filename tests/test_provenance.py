@@ -138,6 +138,17 @@ def test_every_figure_leads_to_runs_and_a_command(path, index):
     assert bool(facts["again"]) == bool(facts["runs"])
 
 
+def test_a_figure_without_runs_shows_none():
+    notes = {
+        p.stem: json.loads(p.with_suffix(".json").read_text(encoding="utf-8")) for p in FIGURES
+    }
+    # a benchmark's models, and a computation on made-up sentences
+    assert {stem for stem, note in notes.items() if not note["runs"]} == {
+        "12_zero_shot-negation-laptop-micro-five",
+        "02_ordering-readings-laptop-micro",
+    }
+
+
 def test_a_line_of_a_table_is_the_mean_of_its_values(values):
     facts = provenance.result_provenance(ROOT, "results/laptop/02_ordering/table2.csv:5")
     line = (ROOT / "results/laptop/02_ordering/table2.csv").read_text().splitlines()[4]
