@@ -104,6 +104,18 @@ def test_verses_are_looked_at_without_their_names(tmp_path):
     assert wrong == []
 
 
+def test_a_remark_in_brackets_is_no_parse_tree(tmp_path):
+    remark = "( NBC promotes the show here . )\tNBC has declined to .\tcontradiction"
+    tree = "( ( NBC ( promotes ( the show ) ) ) . )\t( NBC . )\tneutral"
+    told, wrong = findings(
+        tmp_path,
+        nli__xnli_dev_en_tsv=[remark, "A.\tB.\tneutral"],
+        nli__xnli_test_en_tsv=[tree, remark],
+    )
+    assert "50.0% of the premises are parse trees" in told["nli/xnli.test.en.tsv"][0]
+    assert "nli/xnli.dev.en.tsv" not in told and wrong == []
+
+
 def test_labels_that_are_texts_and_one_label_alone(tmp_path):
     swapped = [f"{topic}\tTeksti numero {i}." for i, topic in enumerate(["sport", "art"] * 5)]
     told, wrong = findings(

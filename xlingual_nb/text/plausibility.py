@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Verdict', 'HEADING', 'SPLIT_IN_NAME', 'SENTENCE_END', 'END_WITHIN', 'MANY_WRAPPED', 'label_findings',
-           'verse_findings', 'word_pair_findings', 'pair_findings', 'vocabulary_findings', 'link_findings',
+           'verse_findings', 'word_pair_findings', 'is_tree', 'pair_findings', 'vocabulary_findings', 'link_findings',
            'share_in_training', 'leak_findings', 'records_in', 'block_findings', 'tag_findings', 'normal_form_findings',
            'wrapped_line_findings', 'content_findings', 'file_findings', 'plausibility']
 
@@ -115,6 +115,24 @@ def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
     return findings
 
 
+def is_tree(sentence: str) -> bool:
+    """Whether a sentence is written as a binary parse tree, as in the releases of SNLI and MNLI.
+
+    Parameters
+    ----------
+    sentence : str
+        Words and brackets with blanks between them.
+
+    Returns
+    -------
+    is_parsed : bool
+        A tree has a pair of brackets for every word but one; a remark in brackets has fewer.
+    """
+    parts = sentence.split()
+    words = [part for part in parts if part not in ("(", ")")]
+    return parts[:1] == ["("] and parts[-1:] == [")"] and parts.count("(") >= len(words) - 1
+
+
 def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0) -> Verdict:
     """Warnings about NLI pairs: parse trees, identical sentences, premise and hypothesis swapped.
 
@@ -136,7 +154,7 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
     sentences = [f"{premise} {hypothesis}" for premise, hypothesis, _ in rows]
     findings, is_wrong = text_findings(sentences, language, least)
 
-    n_parsed = sum(row[0].startswith("( ") and row[0].endswith(" )") for row in rows)
+    n_parsed = sum(is_tree(premise) for premise, _, _ in rows)
     if n_parsed:
         findings.append(
             f"{n_parsed / len(rows):.1%} of the premises are parse trees in brackets: take the columns of "
