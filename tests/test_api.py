@@ -118,6 +118,12 @@ def test_what_is_no_list_of_sentences_is_refused(transform, wrong):
         transform(wrong)
 
 
+@pytest.mark.parametrize("words", [0, 2.5, "4"])
+def test_windows_have_a_whole_number_of_words(words):
+    with pytest.raises(xl.InputError, match="words="):
+        xl.slice_windows(["the old house by the river"], words)
+
+
 def test_parallel_texts_keep_what_all_languages_have():
     sources = {"en": "micro/en", "es": "micro/es", "ru": "micro/ru"}
     texts = xl.load_parallel_text(sources, sentences=7)

@@ -83,6 +83,9 @@ def test_embeddings_that_share_no_token_tell_their_languages(bert, texts):
         lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "fake").evaluate(
             {"en": texts["en"]}
         ),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "fake").evaluate(
+            texts, weights="1"
+        ),
         lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(words, en=["fec"])),
         lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(en=["xx"], fake=["yy"])),
         lambda bert, texts, words: xl.language_identity(bert, {"en": texts["en"]}),

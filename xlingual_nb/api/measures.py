@@ -555,7 +555,9 @@ class MeanShift:
         references = self.checkpoint.encode(texts[self.target], self.target)
         source_tokens = self.tokens[self.source]
         target_tokens = self.tokens[self.target]
-        weights = [weights] if isinstance(weights, Real) else weights
+        weights = [weights] if isinstance(weights, Real) else list(weights)
+        are_numbers = all(isinstance(weight, Real) for weight in weights)
+        require(are_numbers, f"weights={weights}: give numbers, as in weights=[0, 1]")
         layers = self.vectors if layers is None else layers
         layers = embeddings.check_layers(self.checkpoint.encoder, layers)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 
 import pandas as pd
@@ -494,7 +495,7 @@ def slice_windows(sentences: Iterable[str], words: int) -> list[str]:
     Raises
     ------
     InputError
-        If `words` is below 1.
+        If `words` is no whole number, or below 1.
 
     Examples
     --------
@@ -502,7 +503,8 @@ def slice_windows(sentences: Iterable[str], words: int) -> list[str]:
     >>> xl.slice_windows(["the old house by the river"], 4)
     ['the old house by', 'the river']
     """
-    require(words >= 1, f"words={words}: give at least 1")
+    is_count = isinstance(words, Integral) and words >= 1
+    require(is_count, f"words={words!r}: give a whole number, 1 or more")
     # sentences take the place of documents, which are cut wherever an input is full
     every_sentence = slice(1, None)
     return on_words(lambda text: split_into_chunks(text, every_sentence, words), sentences)
