@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Verdict', 'HEADING', 'SPLIT_IN_NAME', 'SENTENCE_END', 'END_WITHIN', 'MANY_WRAPPED', 'label_findings',
-           'verse_findings', 'word_pair_findings', 'is_tree', 'pair_findings', 'vocabulary_findings', 'link_findings',
-           'share_in_training', 'leak_findings', 'records_in', 'block_findings', 'tag_findings', 'normal_form_findings',
-           'wrapped_line_findings', 'content_findings', 'file_findings', 'plausibility']
+           'verse_findings', 'word_pair_findings', 'is_parse_tree', 'pair_findings', 'vocabulary_findings',
+           'link_findings', 'share_in_training', 'leak_findings', 'records_in', 'block_findings', 'tag_findings',
+           'normal_form_findings', 'wrapped_line_findings', 'content_findings', 'file_findings', 'plausibility']
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #89722cf8
 import re
@@ -115,7 +115,7 @@ def word_pair_findings(rows: list[list[str]], languages: str = "") -> list[str]:
     return findings
 
 
-def is_tree(sentence: str) -> bool:
+def is_parse_tree(sentence: str) -> bool:
     """Whether a sentence is written as a binary parse tree, as in the releases of SNLI and MNLI.
 
     Parameters
@@ -154,7 +154,7 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
     sentences = [f"{premise} {hypothesis}" for premise, hypothesis, _ in rows]
     findings, is_wrong = text_findings(sentences, language, least)
 
-    n_parsed = sum(is_tree(premise) for premise, _, _ in rows)
+    n_parsed = sum(is_parse_tree(premise) for premise, _, _ in rows)
     if n_parsed:
         findings.append(
             f"{n_parsed / len(rows):.1%} of the premises are parse trees in brackets: take the columns of "
